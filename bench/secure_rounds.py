@@ -136,7 +136,7 @@ def tell(devices: int, clear: Measured, secure: Measured) -> None:
     ratio = sum(secure.cpu.values()) / sum(clear.cpu.values())
     print(f"      secure takes {beyond:.0f} ms and {ratio:.2f} times the CPU of a clear round")
     polls = {kind: ASKED[kind] / CLERKS / secure.rounds for kind in sorted(ASKED)}
-    counted = sum(polls.get(kind, 0.0) for kind in ("muster", "agree", "answer"))
+    counted = sum(polls.get(kind, 0.0) for kind in ("ready_check", "agree", "answer"))
     print("      polls of a clerk a round: " + ", ".join(f"{kind} {count:.1f}" for kind, count in polls.items()))
     verdict = "met" if counted <= MOST_POLLS + 0.5 else "MISSED"
     print(f"      answered polls while counting: {counted:.1f}  (goal {MOST_POLLS}: {verdict})")

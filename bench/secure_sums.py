@@ -32,8 +32,8 @@ from coterie.secure_sums.grid import Extent
 from coterie.secure_sums.protocol_lists import Candidate, candidates_text
 from coterie.secure_sums.terms import NamedClerk, Participants, Place, Terms, survivors_digest
 from coterie.secure_sums.uploads import make_upload
-from services.aggregation.domain.secure import Settled, count_votes, fault_of_sum, judge_musters
 from services.aggregation.domain.secure_terms import Model, SumRules, make_terms
+from services.aggregation.domain.sum_decisions import Settled, count_votes, fault_of_sum, judge_ready_checks
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -126,14 +126,14 @@ def count(
     candidates: list[Candidate],
     letters: list[tuple[bytes, ...]],
 ) -> tuple[dict[int, Answer], float, float]:
-    """Muster, agree and answer with the clerks that are there; milliseconds of one clerk."""
+    """ReadyCheck, agree and answer with the clerks that are there; milliseconds of one clerk."""
     ready, letter_ms, sum_ms = {}, 0.0, 0.0
     for at, desk in enumerate(desks):
         own = {each.device: sealed[at] for each, sealed in zip(candidates, letters, strict=True)}
-        muster, letter_ms = timed(desk.muster, terms, people, candidates, own)
-        ready[at] = muster.ready
+        ready_check, letter_ms = timed(desk.ready_check, terms, people, candidates, own)
+        ready[at] = ready_check.ready
     names = [each.device for each in candidates]
-    step = judge_musters(ready, range(CLERKS), names, least=terms.least, quorum=terms.quorum, patience_over=True)
+    step = judge_ready_checks(ready, range(CLERKS), names, least=terms.least, quorum=terms.quorum, patience_over=True)
     assert isinstance(step, Settled)
     survivors = [(each.device, each.root) for each in candidates if each.device in step.survivors]
     chosen = survivors_digest(terms.digest, survivors)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from coterie_api.aggregation.v1 import aggregation_pb2, aggregation_pb2_grpc
-from services.aggregation.rounds.chairing import Chair
 from services.aggregation.rounds.closing import Closer
 from services.aggregation.rounds.conductor import ROUND, Conductor
-from services.aggregation.rounds.desk import Desk
 from services.aggregation.rounds.evaluation import Measuring
 from services.aggregation.rounds.intake import Intake
 from services.aggregation.rounds.late_joiners import LateJoiners
@@ -15,7 +13,9 @@ from services.aggregation.rounds.opening import Opener
 from services.aggregation.rounds.round_gauge import RoundGauge
 from services.aggregation.rounds.round_monitor import RoundMonitor
 from services.aggregation.rounds.settling import Settler
-from services.aggregation.rounds.totals import Totals
+from services.aggregation.secure_sums.coordinator import Coordinator
+from services.aggregation.secure_sums.duty_index import DutyIndex
+from services.aggregation.secure_sums.unmasking import Unmasking
 from services.aggregation.servicer.sums import SumsServicer
 from services.aggregation.servicer.tasks import TasksServicer
 from services.aggregation.servicer.work import WorkServicer
@@ -55,10 +55,10 @@ class App:
         self.clients = ServiceClients.open(settings)
         model_files = ModelFiles(BlobStore.from_settings(settings))
         self.notifier, self.replica_notifier = notifier, ReplicaNotifier(self.database, notifier, noted=ROUND)
-        self.desk = Desk(self.database, notifier)
+        self.duty_index = DutyIndex(self.database, notifier)
         leases = Leases(self.database, clock, settings.replica)
         closer = Closer(self.database, model_files, clock, settings.replica, leases)
-        chair = Chair(self.database, self.clients, model_files, self.desk, notifier, clock)
+        chair = Coordinator(self.database, self.clients, model_files, self.duty_index, notifier, clock)
         opener = Opener(self.database, self.clients, clock)
         self.conductor = Conductor(
             database=self.database,
@@ -69,7 +69,7 @@ class App:
             chair=chair,
             tending=RoundMonitor(opener, chair, leases, clock),
             measuring=Measuring(self.database, notifier, clock),
-            totals=Totals(self.database, model_files, closer, chair.resitting, clock),
+            totals=Unmasking(self.database, model_files, closer, chair.retry, clock),
             settler=Settler(self.database, self.clients, model_files.blobs, clock),
             notifier=notifier,
             clock=clock,
@@ -84,7 +84,7 @@ class App:
         evaluations = EvaluationUseCases(self.database, model_files, notifier, clock)
         quota = Quota(self.database, self.conductor, settings.device_quota_bytes)
         work = WorkUseCases(
-            self.database, self.conductor, intake, notifier, self.replica_notifier, clock, quota, self.desk
+            self.database, self.conductor, intake, notifier, self.replica_notifier, clock, quota, self.duty_index
         )
         letters = LetterUseCases(self.database, self.conductor, intake, notifier, self.replica_notifier, clock, quota)
         measured = MeasurementUseCases(self.database, self.conductor, notifier, clock)
@@ -98,14 +98,14 @@ class App:
         self.server.add(
             aggregation_pb2_grpc.add_WorkServicer_to_server, WorkServicer(work, letters), _SERVICES["Work"].full_name
         )
-        sums = SumsServicer(SumUseCases(self.database, self.desk, notifier, clock))
+        sums = SumsServicer(SumUseCases(self.database, self.duty_index, notifier, clock))
         self.server.add(aggregation_pb2_grpc.add_SumsServicer_to_server, sums, _SERVICES["Sums"].full_name)
 
     async def start(self) -> None:
         """Migrates, answers, and takes up unfinished tasks."""
         await self.database.migrate("services.aggregation")
         await self.clock.start()
-        await self.desk.start()
+        await self.duty_index.start()
         await self.replica_notifier.start()
         await self.server.start()
         await self.conductor.start()

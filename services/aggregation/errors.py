@@ -140,22 +140,22 @@ class MetricsNotTaken(Unprocessable):
 
 
 class TermsChanged(Conflict):
-    """The update was made under other terms than those of the present sitting."""
+    """The update was made under other terms than those of the present session."""
 
 
 class SumOver(Conflict):
-    """That sitting does not take this any more, or not yet."""
+    """That session does not take this any more, or not yet."""
 
 
 class NotAClerk(PermissionDenied):
     """The device has no part in that sum, or no seat in its committee."""
 
 
-class AgreedOtherwise(Conflict):
+class ConflictingCommit(Conflict):
     """The survivors are others than those the clerk speaks of, or it has said something else before."""
 
 
-class BadAgreement(Unprocessable):
+class BadCommit(Unprocessable):
     """The clerk's signature of the survivors, or of its offer, is not its own."""
 
 

@@ -1,4 +1,4 @@
-"""A clerk in a process of its own that agrees to one sitting after the other until it is killed.
+"""A clerk in a process of its own that agrees to one session after the other until it is killed.
 
 Prints a line for every signature it gave: round, T, D and the signature.
 """
@@ -16,7 +16,7 @@ if __name__ == "__main__":
         sum_fixture.round = number
         terms = dataclasses.replace(sum_fixture.terms(), least=3, honest=2)
         deliveries = sum_fixture.deliver_all(terms)
-        sum_fixture.muster(terms, "dev_00", deliveries)
+        sum_fixture.ready_check(terms, "dev_00", deliveries)
         survivors = survivors_of(deliveries)
         signature = sum_fixture.desks["dev_00"].agree(terms, sum_fixture.participants, survivors)
         chosen = survivors_digest(terms.digest, survivors)

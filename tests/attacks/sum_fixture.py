@@ -15,12 +15,12 @@ from coterie.protocol.keys import DeviceKeys
 from coterie.secure_sums import masks
 from coterie.secure_sums.acceptance import Myself, Promise
 from coterie.secure_sums.circle import Circle, Member
-from coterie.secure_sums.clerk import Answer, Clerk, Muster, Offer
+from coterie.secure_sums.clerk import Answer, Clerk, Offer, ReadyCheck
 from coterie.secure_sums.committee_store import Cabinet
 from coterie.secure_sums.protocol_lists import Candidate
 from coterie.secure_sums.terms import NamedClerk, Participants, Place, Terms, offer_message, survivors_digest
 from coterie.secure_sums.uploads import Upload, make_upload
-from services.aggregation.domain.secure import MusterAgain, Settled, judge_musters
+from services.aggregation.domain.sum_decisions import CheckAgain, Settled, judge_ready_checks
 
 MODEL = hashlib.sha256(b"a model").hexdigest()
 TASK = "tsk_hall"
@@ -68,7 +68,7 @@ class SumFixture:
     elements: int = 5
     least: int = 4
     round: int = 1
-    sitting: int = 1
+    session_number: int = 1
     cohort: int = 0
     now: float = NOON
     desks: dict[str, Clerk] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class SumFixture:
 
     @property
     def place(self) -> Place:
-        return Place(TASK, self.cohort, self.round, self.sitting)
+        return Place(TASK, self.cohort, self.round, self.session_number)
 
     @property
     def participants(self) -> Participants:
@@ -103,7 +103,7 @@ class SumFixture:
         return Terms(
             task=TASK,
             round=self.round,
-            sitting=self.sitting,
+            session_number=self.session_number,
             cohort=self.cohort,
             plan_version=1,
             model=MODEL,
@@ -118,7 +118,7 @@ class SumFixture:
             heaviest="1.0",
             participants=self.participants.digest,
             threshold=self.threshold,
-            quorum=masks.agreement_quorum(self.clerks, self.threshold),
+            quorum=masks.commit_quorum(self.clerks, self.threshold),
             clerks=clerks,
         )
 
@@ -139,42 +139,42 @@ class SumFixture:
     def deliver_all(self, terms: Terms, without: Sequence[str] = ()) -> dict[str, Delivery]:
         return {device: self.deliver(terms, device) for device in self.devices if device not in without}
 
-    def muster(
+    def ready_check(
         self, terms: Terms, clerk: str, deliveries: Mapping[str, Delivery], participants: Participants | None = None
-    ) -> Muster:
+    ) -> ReadyCheck:
         position = terms.position(clerk)
         assert position is not None
         ordered = [deliveries[device] for device in sorted(deliveries, key=str.encode)]
         letters = {each.device: each.upload.letters[position] for each in ordered}
-        return self.desks[clerk].muster(
+        return self.desks[clerk].ready_check(
             terms, participants or self.participants, [each.candidate for each in ordered], letters
         )
 
-    def muster_all(self, terms: Terms, deliveries: Mapping[str, Delivery]) -> dict[str, Muster]:
-        return {clerk: self.muster(terms, clerk, deliveries) for clerk in self.desks}
+    def ready_check_all(self, terms: Terms, deliveries: Mapping[str, Delivery]) -> dict[str, ReadyCheck]:
+        return {clerk: self.ready_check(terms, clerk, deliveries) for clerk in self.desks}
 
-    def agree_all(self, terms: Terms, survivors: Sequence[tuple[str, bytes]]) -> dict[str, bytes]:
+    def commit_all(self, terms: Terms, survivors: Sequence[tuple[str, bytes]]) -> dict[str, bytes]:
         return {clerk: desk.agree(terms, self.participants, survivors) for clerk, desk in self.desks.items()}
 
     def answer_all(self, terms: Terms, chosen: bytes, agreements: Mapping[str, bytes]) -> dict[str, Answer]:
         return {clerk: desk.answer(terms, chosen, agreements) for clerk, desk in self.desks.items()}
 
     def settle(self, terms: Terms, deliveries: Mapping[str, Delivery], silent: Sequence[str] = ()) -> Settled:
-        """Musters as an honest platform holds them, until the clerks can serve the same survivors."""
+        """Ready checks as an honest platform holds them, until the clerks can serve the same survivors."""
         asked: frozenset[int] = frozenset(range(len(terms.clerks)))
         candidates = dict(deliveries)
         while True:
-            musters = {
-                at: self.muster(terms, terms.clerks[at].device, candidates).ready
+            ready_checks = {
+                at: self.ready_check(terms, terms.clerks[at].device, candidates).ready
                 for at in asked
                 if terms.clerks[at].device not in silent
             }
-            step = judge_musters(
-                musters, asked, candidates, least=terms.least, quorum=terms.quorum, patience_over=bool(silent)
+            step = judge_ready_checks(
+                ready_checks, asked, candidates, least=terms.least, quorum=terms.quorum, patience_over=bool(silent)
             )
             if isinstance(step, Settled):
                 return step
-            assert isinstance(step, MusterAgain), step
+            assert isinstance(step, CheckAgain), step
             asked, candidates = step.committee, {device: deliveries[device] for device in step.candidates}
 
     def open(self, terms: Terms, deliveries: Mapping[str, Delivery]) -> NDArray[np.int64]:

@@ -11,11 +11,17 @@ from pathlib import Path
 import pytest
 
 from coterie.secure_sums import canonical, masks
-from coterie.secure_sums.clerk import BadSurvivors, NotMustered, TooFewAgreements
-from coterie.secure_sums.committee_store import AgreedOtherwise, Cabinet, ClerkRefuses, SittingOver
+from coterie.secure_sums.clerk import BadSurvivors, ReadyCheckMissing, TooFewCommits
+from coterie.secure_sums.committee_store import Cabinet, ClerkRefuses, ConflictingCommit, SessionOver
 from coterie.secure_sums.protocol_lists import read_survivors
-from coterie.secure_sums.terms import BadTerms, Participants, Place, Terms, agreement_message
-from services.aggregation.domain.secure import MusterAgain, Settled, count_votes, judge_musters, rejected_devices
+from coterie.secure_sums.terms import BadTerms, Participants, Place, Terms, commit_message
+from services.aggregation.domain.sum_decisions import (
+    CheckAgain,
+    Settled,
+    count_votes,
+    judge_ready_checks,
+    rejected_devices,
+)
 from tests.attacks.sum_fixture import (
     NOON,
     TASK,
@@ -48,10 +54,8 @@ def two_sets_answered(clerks: int, threshold: int, quorum: int) -> bool:
 
 @pytest.mark.parametrize(("clerks", "threshold"), [(3, 2), (4, 2), (5, 3), (7, 3)])
 def test_no_split_of_the_honest_gives_two_sets_a_quorum(clerks: int, threshold: int) -> None:
-    assert not two_sets_answered(clerks, threshold, masks.agreement_quorum(clerks, threshold))
-    assert two_sets_answered(clerks, threshold, masks.agreement_quorum(clerks, threshold) - 1), (
-        "q is the least that does"
-    )
+    assert not two_sets_answered(clerks, threshold, masks.commit_quorum(clerks, threshold))
+    assert two_sets_answered(clerks, threshold, masks.commit_quorum(clerks, threshold) - 1), "q is the least that does"
 
 
 def test_three_clerks_of_whom_two_agree_would_fall_to_one_traitor() -> None:
@@ -65,14 +69,14 @@ def test_different_survivors_to_different_clerks_are_never_both_answered(clerks:
         sum_fixture = SumFixture(tmp_path / str(number), names(6), clerks)
         terms = sum_fixture.terms()
         deliveries = sum_fixture.deliver_all(terms)
-        sum_fixture.muster_all(terms, deliveries)
+        sum_fixture.ready_check_all(terms, deliveries)
         sets = [survivors_of(deliveries), survivors_of(deliveries, names(6)[:5])]
         digests = [chosen_digest(terms, each) for each in sets]
         traitor, *honest = names(clerks)
-        signed = [{traitor: keys_of(traitor).sign(agreement_message(terms.digest, each))} for each in digests]
+        signed = [{traitor: keys_of(traitor).sign(commit_message(terms.digest, each))} for each in digests]
         for clerk, side in zip(honest, sides, strict=True):
             signed[side][clerk] = sum_fixture.desks[clerk].agree(terms, sum_fixture.participants, sets[side])
-            with pytest.raises(AgreedOtherwise):
+            with pytest.raises(ConflictingCommit):
                 sum_fixture.desks[clerk].agree(terms, sum_fixture.participants, sets[1 - side])
         answered = {
             side
@@ -91,7 +95,7 @@ def _stolen(signatures: dict[str, bytes]) -> dict[str, bytes]:
 def _answers(sum_fixture: SumFixture, clerk: str, terms: Terms, chosen: bytes, agreements: dict[str, bytes]) -> bool:
     try:
         sum_fixture.desks[clerk].answer(terms, chosen, agreements)
-    except (BadSurvivors, TooFewAgreements):
+    except (BadSurvivors, TooFewCommits):
         return False
     return True
 
@@ -102,7 +106,7 @@ def _answers(sum_fixture: SumFixture, clerk: str, terms: Terms, chosen: bytes, a
 def test_fewer_survivors_than_promised_are_refused(sum_fixture: SumFixture) -> None:
     terms = sum_fixture.terms()
     deliveries = sum_fixture.deliver_all(terms)
-    sum_fixture.muster_all(terms, deliveries)
+    sum_fixture.ready_check_all(terms, deliveries)
     for desk in sum_fixture.desks.values():
         with pytest.raises(BadSurvivors, match="fewer"):
             desk.agree(terms, sum_fixture.participants, survivors_of(deliveries, names(8)[:3]))
@@ -112,21 +116,21 @@ def test_with_terms_lowered_for_clerks_only_all_signatures_fail(sum_fixture: Sum
     terms = sum_fixture.terms()
     deliveries = sum_fixture.deliver_all(terms)
     lowered = dataclasses.replace(terms, least=3, honest=2)
-    for muster in sum_fixture.muster_all(lowered, deliveries).values():
-        assert muster.ready == ()
-        assert set(muster.faults.values()) == {"signature"}
+    for ready_check in sum_fixture.ready_check_all(lowered, deliveries).values():
+        assert ready_check.ready == ()
+        assert set(ready_check.faults.values()) == {"signature"}
     for desk in sum_fixture.desks.values():
-        with pytest.raises(BadSurvivors, match="not mustered"):
+        with pytest.raises(BadSurvivors, match="not checked"):
             desk.agree(lowered, sum_fixture.participants, survivors_of(deliveries, names(8)[:3]))
 
 
 def test_what_was_opened_under_other_terms_of_the_place_does_not_count(sum_fixture: SumFixture) -> None:
     terms = sum_fixture.terms()
     deliveries = sum_fixture.deliver_all(terms)
-    sum_fixture.muster_all(terms, deliveries)
+    sum_fixture.ready_check_all(terms, deliveries)
     lowered = dataclasses.replace(terms, least=3, honest=2)
     for desk in sum_fixture.desks.values():
-        with pytest.raises(NotMustered):
+        with pytest.raises(ReadyCheckMissing):
             desk.agree(lowered, sum_fixture.participants, survivors_of(deliveries, names(8)[:3]))
 
 
@@ -145,18 +149,18 @@ def test_among_sybils_a_device_is_in_no_sum_without_three_of_its_company(tmp_pat
     for there in (0, 1, 2, 3):
         alive = {device: each for device, each in deliveries.items() if device not in FRIENDS[there:]}
         for clerk in sum_fixture.desks:
-            muster = sum_fixture.muster(terms, clerk, alive)
-            assert ("dev_victim" in muster.ready) == (there == 3)
-            assert muster.faults == ({} if there == 3 else {"dev_victim": "company"})
+            ready_check = sum_fixture.ready_check(terms, clerk, alive)
+            assert ("dev_victim" in ready_check.ready) == (there == 3)
+            assert ready_check.faults == ({} if there == 3 else {"dev_victim": "company"})
 
 
-def test_company_that_drops_after_the_muster_takes_the_device_with_it(tmp_path: Path) -> None:
+def test_company_that_drops_after_the_ready_check_takes_the_device_with_it(tmp_path: Path) -> None:
     sybils = [f"syb_{number}" for number in range(12)]
     sum_fixture = SumFixture(tmp_path, [*FRIENDS, "dev_victim", *sybils])
     terms = sum_fixture.terms()
     deliveries = sum_fixture.deliver_all(terms)
     deliveries["dev_victim"] = sum_fixture.deliver(terms, "dev_victim", circle=circle_of(FRIENDS, company_least=3))
-    sum_fixture.muster_all(terms, deliveries)
+    sum_fixture.ready_check_all(terms, deliveries)
     dropped = survivors_of(deliveries, [*FRIENDS[:2], "dev_victim", *sybils])
     for desk in sum_fixture.desks.values():
         with pytest.raises(BadSurvivors, match="company"):
@@ -170,7 +174,7 @@ def test_sybils_listed_under_the_companys_keys_at_agree_are_refused(tmp_path: Pa
     terms = sum_fixture.terms()
     deliveries = sum_fixture.deliver_all(terms)
     deliveries["dev_victim"] = sum_fixture.deliver(terms, "dev_victim", circle=circle_of(FRIENDS, company_least=3))
-    sum_fixture.muster_all(terms, deliveries)
+    sum_fixture.ready_check_all(terms, deliveries)
     keys = dict(sum_fixture.participants.keys)
     for friend, sybil in zip(FRIENDS, sybils, strict=False):
         keys[sybil] = keys[friend]
@@ -187,8 +191,8 @@ def test_one_friend_under_three_ids_is_one_companion(tmp_path: Path) -> None:
     terms = dataclasses.replace(sum_fixture.terms(), participants=people.digest)
     deliveries = sum_fixture.deliver_all(terms, without=FRIENDS[1:])
     deliveries["dev_victim"] = sum_fixture.deliver(terms, "dev_victim", circle=circle_of(FRIENDS, company_least=3))
-    muster = sum_fixture.muster(terms, FRIENDS[0], deliveries, people)
-    assert muster.faults == {"dev_victim": "company", "syb_0": "signature", "syb_1": "signature"}
+    ready_check = sum_fixture.ready_check(terms, FRIENDS[0], deliveries, people)
+    assert ready_check.faults == {"dev_victim": "company", "syb_0": "signature", "syb_1": "signature"}
 
 
 # --- 4: replay after forgetting ---------------------------------------------------------------------------------------
@@ -202,23 +206,23 @@ def test_a_replayed_round_is_refused_after_forget_and_by_the_database_opened_aga
         sum_fixture.desks[clerk].forget(sum_fixture.place)
     for clerk in list(sum_fixture.desks):
         for desk in (sum_fixture.desks[clerk], sum_fixture.start(clerk)):
-            with pytest.raises(SittingOver):
+            with pytest.raises(SessionOver):
                 desk.offer(sum_fixture.place, NOON + 600)
-            with pytest.raises(SittingOver):
-                sum_fixture.muster(terms, clerk, deliveries)
-            with pytest.raises(SittingOver):
+            with pytest.raises(SessionOver):
+                sum_fixture.ready_check(terms, clerk, deliveries)
+            with pytest.raises(SessionOver):
                 desk.agree(terms, sum_fixture.participants, survivors_of(deliveries, names(8)[:5]))
 
 
-def test_letters_of_a_forgotten_sitting_do_not_open_in_the_next(sum_fixture: SumFixture) -> None:
+def test_letters_of_a_forgotten_session_do_not_open_in_the_next(sum_fixture: SumFixture) -> None:
     terms = sum_fixture.terms()
     deliveries = sum_fixture.deliver_all(terms)
     for desk in sum_fixture.desks.values():
         desk.forget(sum_fixture.place)
-    sum_fixture.sitting = 2
+    sum_fixture.session_number = 2
     later = sum_fixture.terms()
-    for muster in sum_fixture.muster_all(later, deliveries).values():
-        assert muster.ready == ()
+    for ready_check in sum_fixture.ready_check_all(later, deliveries).values():
+        assert ready_check.ready == ()
 
 
 @pytest.mark.parametrize("signatures", [1, 4])
@@ -233,9 +237,9 @@ def test_a_clerk_killed_at_any_moment_has_on_disk_whatever_it_signed(tmp_path: P
     cabinet = Cabinet(tmp_path / "dev_00.db")
     for number, terms, chosen, _ in lines:
         place = Place(TASK, 0, int(number), 1)
-        with contextlib.suppress(SittingOver):  # raised for a mark past the place, and for nothing else
+        with contextlib.suppress(SessionOver):  # raised for a mark past the place, and for nothing else
             assert cabinet.agreed(place) == (bytes.fromhex(terms), bytes.fromhex(chosen))
-        with pytest.raises((AgreedOtherwise, SittingOver)):
+        with pytest.raises((ConflictingCommit, SessionOver)):
             cabinet.agree(place, bytes.fromhex(terms), bytes(32))
 
 
@@ -251,7 +255,9 @@ def test_a_device_that_seals_other_seeds_to_one_clerk_is_out_alone_and_the_sum_i
     other = sum_fixture.deliver(terms, "dev_06")
     letters = (cheat.upload.letters[0], other.upload.letters[1], *cheat.upload.letters[2:])
     cheat.upload = dataclasses.replace(cheat.upload, letters=letters)
-    faults = {at: sum_fixture.muster(terms, clerk, deliveries).faults for at, clerk in enumerate(sum_fixture.desks)}
+    faults = {
+        at: sum_fixture.ready_check(terms, clerk, deliveries).faults for at, clerk in enumerate(sum_fixture.desks)
+    }
     assert faults == {0: {}, 1: {"dev_06": "letter"}, 2: {}, 3: {}}
     assert rejected_devices(faults, 2) == frozenset(), "one clerk's word punishes nobody"
     settled = sum_fixture.settle(terms, deliveries)
@@ -277,10 +283,10 @@ def test_a_slandering_clerk_is_left_out_and_one_slandered_device_is_out_unpunish
 
     def judged(slandered: Iterable[str]) -> object:
         ready = dict.fromkeys(range(3), everybody) | {3: everybody - set(slandered)}
-        return judge_musters(ready, range(4), everybody, least=10, quorum=3, patience_over=False)
+        return judge_ready_checks(ready, range(4), everybody, least=10, quorum=3, patience_over=False)
 
     assert judged(names(20)[:3]) == Settled(frozenset({0, 1, 2}), everybody)
-    assert judged(names(20)[:1]) == MusterAgain(frozenset(range(4)), everybody - {"dev_00"})
+    assert judged(names(20)[:1]) == CheckAgain(frozenset(range(4)), everybody - {"dev_00"})
     assert rejected_devices({3: {"dev_00": "seed"}}, 2) == frozenset()
 
 
@@ -291,10 +297,12 @@ def test_a_slandering_clerk_is_left_out_and_one_slandered_device_is_out_unpunish
 def test_a_clerk_one_word_off_by_one_is_outvoted_and_named(sum_fixture: SumFixture, liar: int) -> None:
     terms = sum_fixture.terms()
     deliveries = sum_fixture.deliver_all(terms)
-    sum_fixture.muster_all(terms, deliveries)
+    sum_fixture.ready_check_all(terms, deliveries)
     survivors = survivors_of(deliveries)
     answers = list(
-        sum_fixture.answer_all(terms, chosen_digest(terms, survivors), sum_fixture.agree_all(terms, survivors)).values()
+        sum_fixture.answer_all(
+            terms, chosen_digest(terms, survivors), sum_fixture.commit_all(terms, survivors)
+        ).values()
     )
     lied = sorted(answers[liar].sums)[0]
     wrong = answers[liar].sums[lied].copy()
@@ -324,7 +332,7 @@ def test_a_clerk_one_word_off_by_one_is_outvoted_and_named(sum_fixture: SumFixtu
 def test_survivors_with_one_id_three_times_are_refused(sum_fixture: SumFixture) -> None:
     terms = sum_fixture.terms()
     deliveries = sum_fixture.deliver_all(terms)
-    sum_fixture.muster_all(terms, deliveries)
+    sum_fixture.ready_check_all(terms, deliveries)
     one = survivors_of(deliveries)[0]
     padded = [one, one, one, survivors_of(deliveries)[1]]
     with pytest.raises(BadTerms):
@@ -352,4 +360,4 @@ def test_a_clerk_of_two_cohorts_that_forgets_one_serves_the_other(sum_fixture: S
     deliveries = sum_fixture.deliver_all(other)
     assert sum_fixture.open(other, deliveries).tolist() == clear_sum(deliveries.values()).tolist()
     with pytest.raises(ClerkRefuses):
-        sum_fixture.muster(first, "dev_00", deliveries)
+        sum_fixture.ready_check(first, "dev_00", deliveries)

@@ -51,13 +51,13 @@ def check(
     check_terms(terms, people, myself(device), promise, circle or circle_of(names(8)))
 
 
-# --- 5, 14: second sittings and old rounds ----------------------------------------------------------------------------
+# --- 5, 14: second sessions and old rounds ----------------------------------------------------------------------------
 
 
-def test_a_second_sitting_has_fresh_seeds_noise_and_charge(sum_fixture: SumFixture) -> None:
+def test_a_second_session_has_fresh_seeds_noise_and_charge(sum_fixture: SumFixture) -> None:
     first = noisy(sum_fixture.terms())
     one = sum_fixture.deliver(first, ME)
-    sum_fixture.sitting = 2
+    sum_fixture.session_number = 2
     second = noisy(sum_fixture.terms())
     two = sum_fixture.deliver(second, ME)
     assert not set(one.upload.commitments) & set(two.upload.commitments)
@@ -67,9 +67,9 @@ def test_a_second_sitting_has_fresh_seeds_noise_and_charge(sum_fixture: SumFixtu
     assert not set(again.upload.commitments) & set(two.upload.commitments), "no seed is used twice"
 
 
-def test_without_noise_a_second_sitting_is_declined(sum_fixture: SumFixture, tmp_path: Path) -> None:
+def test_without_noise_a_second_session_is_declined(sum_fixture: SumFixture, tmp_path: Path) -> None:
     first = sum_fixture.terms()
-    sum_fixture.sitting = 2
+    sum_fixture.session_number = 2
     second = sum_fixture.terms()
     with closing(sqlite3.connect(tmp_path / "ledger.db")) as database:
         notes.prepare(database)
@@ -78,10 +78,10 @@ def test_without_noise_a_second_sitting_is_declined(sum_fixture: SumFixture, tmp
             notes.note(database, second)
 
 
-def test_an_old_round_or_sitting_is_refused_though_the_outbox_is_empty(sum_fixture: SumFixture, tmp_path: Path) -> None:
+def test_an_old_round_or_session_is_refused_though_the_outbox_is_empty(sum_fixture: SumFixture, tmp_path: Path) -> None:
     """The note outlives the outbox: it is in the ledger's file."""
     old = noisy(sum_fixture.terms())
-    sum_fixture.round, sum_fixture.sitting = 3, 2
+    sum_fixture.round, sum_fixture.session_number = 3, 2
     new = noisy(sum_fixture.terms())
     path = tmp_path / "ledger.db"
     with closing(sqlite3.connect(path)) as database, database:
@@ -89,7 +89,7 @@ def test_an_old_round_or_sitting_is_refused_though_the_outbox_is_empty(sum_fixtu
         notes.note(database, new)
     with closing(sqlite3.connect(path)) as database:
         notes.prepare(database)
-        for refused in (old, dataclasses.replace(new, sitting=1), dataclasses.replace(new, cohort=4)):
+        for refused in (old, dataclasses.replace(new, session_number=1), dataclasses.replace(new, cohort=4)):
             with pytest.raises(TermsRefused, match="already prepared"):
                 notes.note(database, refused)
         assert notes.note(database, new)
@@ -120,9 +120,9 @@ def test_a_substituted_session_key_is_refused(sum_fixture: SumFixture) -> None:
     check(resigned(terms, "dev_02"), sum_fixture.participants)  # the clerk itself may choose its key
 
 
-def test_an_offer_of_another_sitting_is_refused(sum_fixture: SumFixture) -> None:
+def test_an_offer_of_another_session_is_refused(sum_fixture: SumFixture) -> None:
     terms = sum_fixture.terms()
-    sum_fixture.sitting = 2
+    sum_fixture.session_number = 2
     later = sum_fixture.terms()
     with pytest.raises(TermsRefused, match="not signed by it"):
         check(dataclasses.replace(later, clerks=terms.clerks), sum_fixture.participants)
@@ -170,7 +170,7 @@ def test_strangers_posing_under_new_ids_are_no_members(sum_fixture: SumFixture) 
 # --- 7: letters swapped, damaged, replayed ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("attack", ["letter key", "root", "damage", "another device", "another sitting", "missing"])
+@pytest.mark.parametrize("attack", ["letter key", "root", "damage", "another device", "another session", "missing"])
 def test_a_tampered_letter_is_the_fault_of_that_device_alone(sum_fixture: SumFixture, attack: str) -> None:
     terms = sum_fixture.terms()
     deliveries = sum_fixture.deliver_all(terms)
@@ -186,14 +186,14 @@ def test_a_tampered_letter_is_the_fault_of_that_device_alone(sum_fixture: SumFix
         victim.upload = dataclasses.replace(up, letters=(bytes(damaged), *up.letters[1:]))
     elif attack == "another device":
         victim.upload = dataclasses.replace(up, letters=deliveries["dev_05"].upload.letters)
-    elif attack == "another sitting":
-        victim.upload = sum_fixture.deliver(dataclasses.replace(terms, sitting=2), "dev_06").upload
+    elif attack == "another session":
+        victim.upload = sum_fixture.deliver(dataclasses.replace(terms, session_number=2), "dev_06").upload
         victim.signature = keys_of("dev_06").sign(victim.upload.message(terms, "dev_06"))
     else:
         victim.upload = dataclasses.replace(up, letters=(b"", *up.letters[1:]))
-    muster = sum_fixture.muster(terms, "dev_00", deliveries)
-    assert set(muster.faults) == {"dev_06"}
-    assert set(muster.ready) == set(names(8)) - {"dev_06"}
+    ready_check = sum_fixture.ready_check(terms, "dev_00", deliveries)
+    assert set(ready_check.faults) == {"dev_06"}
+    assert set(ready_check.ready) == set(names(8)) - {"dev_06"}
 
 
 def test_a_letter_of_another_round_is_a_fault(sum_fixture: SumFixture) -> None:
@@ -202,15 +202,15 @@ def test_a_letter_of_another_round_is_a_fault(sum_fixture: SumFixture) -> None:
     victim = deliveries["dev_06"]
     victim.upload = sum_fixture.deliver(dataclasses.replace(terms, round=9), "dev_06").upload
     victim.signature = keys_of("dev_06").sign(victim.upload.message(terms, "dev_06"))
-    assert sum_fixture.muster(terms, "dev_00", deliveries).faults == {"dev_06": "terms"}
+    assert sum_fixture.ready_check(terms, "dev_00", deliveries).faults == {"dev_06": "terms"}
 
 
 def test_a_candidate_the_platform_invented_is_a_stranger(sum_fixture: SumFixture) -> None:
     terms = sum_fixture.terms()
     deliveries = sum_fixture.deliver_all(terms)
     deliveries["syb_1"] = sum_fixture.deliver(terms, "syb_1")
-    muster = sum_fixture.muster(terms, "dev_00", deliveries)
-    assert muster.faults == {"syb_1": "stranger"}
+    ready_check = sum_fixture.ready_check(terms, "dev_00", deliveries)
+    assert ready_check.faults == {"syb_1": "stranger"}
 
 
 # --- 11: garbage ------------------------------------------------------------------------------------------------------
@@ -252,9 +252,9 @@ def test_no_seed_value_or_key_is_kept_or_told_by_the_platform_or_any_one_clerk(
     value = [0x1122334455667788 % 2**40 + at for at in range(5)]
     with caplog.at_level(logging.DEBUG):
         deliveries = {device: sum_fixture.deliver(terms, device, value) for device in sum_fixture.devices}
-        musters = sum_fixture.muster_all(terms, deliveries)
+        ready_checks = sum_fixture.ready_check_all(terms, deliveries)
         survivors = survivors_of(deliveries)
-        agreements = sum_fixture.agree_all(terms, survivors)
+        agreements = sum_fixture.commit_all(terms, survivors)
         answers = sum_fixture.answer_all(terms, chosen_digest(terms, survivors), agreements)
     secrets = [
         *planted,
@@ -264,7 +264,7 @@ def test_no_seed_value_or_key_is_kept_or_told_by_the_platform_or_any_one_clerk(
     ]
     seen = [each.upload.body() for each in deliveries.values()]
     seen += [
-        repr(musters).encode(),
+        repr(ready_checks).encode(),
         repr(agreements).encode(),
         terms.text.encode(),
         sum_fixture.participants.text.encode(),

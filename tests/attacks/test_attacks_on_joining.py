@@ -55,7 +55,7 @@ class Shown:
         return self.people.text
 
 
-class Desk:
+class DutyIndex:
     """One device with a folder, at a sum whose terms the platform writes as it likes."""
 
     def __init__(self, folder: Path) -> None:
@@ -114,11 +114,11 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
+def desk(tmp_path: Path) -> DutyIndex:
+    return DutyIndex(tmp_path)
 
 
-def test_an_honest_sum_is_taken_part_in_and_charged_by_its_terms(desk: Desk) -> None:
+def test_an_honest_sum_is_taken_part_in_and_charged_by_its_terms(desk: DutyIndex) -> None:
     terms = desk.terms(noise=2.0)
     delivery = desk.round(terms, NOISY)
     assert (delivery.form, delivery.metrics, delivery.weight) == ("masked", {}, 1.0)
@@ -133,7 +133,7 @@ def test_an_honest_sum_is_taken_part_in_and_charged_by_its_terms(desk: Desk) -> 
     assert (sums, rho) == (1, rho_alone(terms))
 
 
-def test_the_vector_is_in_the_order_of_the_data_in_the_models_file(desk: Desk) -> None:
+def test_the_vector_is_in_the_order_of_the_data_in_the_models_file(desk: DutyIndex) -> None:
     """Not of names, nor of the header: in this file b lies before a, which the header names first."""
     places = {"a": ([1, 3], [8, 20]), "b": ([2], [0, 8])}
     told = {name: {"dtype": "F32", "shape": s, "data_offsets": o} for name, (s, o) in places.items()}
@@ -206,7 +206,7 @@ def test_an_owner_of_secure_sums_only_does_nothing_in_the_clear() -> None:
     ],
 )
 def test_terms_of_less_than_was_joined_for_are_declined_and_nothing_is_charged(
-    desk: Desk, joined: Joined, changes: Mapping[str, Any], why: str
+    desk: DutyIndex, joined: Joined, changes: Mapping[str, Any], why: str
 ) -> None:
     terms = desk.terms(joined.noise_multiplier, **changes)
     context = desk.context(terms, joined)
@@ -215,36 +215,36 @@ def test_terms_of_less_than_was_joined_for_are_declined_and_nothing_is_charged(
     assert desk.nothing_spent()
 
 
-def test_clerks_its_owner_does_not_know_are_declined_with_the_commands_that_admit_them(desk: Desk) -> None:
+def test_clerks_its_owner_does_not_know_are_declined_with_the_commands_that_admit_them(desk: DutyIndex) -> None:
     desk.circle = Circle()
     with pytest.raises(Declined, match="coterie circle verify dev_00"):
         desk.round(desk.terms())
     assert desk.nothing_spent()
 
 
-def test_the_same_terms_again_are_the_same_charge_and_other_terms_of_the_place_are_refused(desk: Desk) -> None:
+def test_the_same_terms_again_are_the_same_charge_and_other_terms_of_the_place_are_refused(desk: DutyIndex) -> None:
     terms = desk.terms(noise=2.0)
     desk.round(terms, NOISY)
     desk.round(terms, NOISY)  # killed before the outbox held it: prepared anew, for nothing
     assert desk.home.ledger().spent().releases == 1
     with pytest.raises(Declined, match="other terms"):
         desk.round(dataclasses.replace(terms, plan_version=2), NOISY)
-    desk.sum_fixture.sitting = 2
+    desk.sum_fixture.session_number = 2
     desk.round(desk.terms(noise=2.0), NOISY)
     assert desk.home.ledger().spent().releases == 2
     with pytest.raises(Declined, match="not done again"):
         desk.round(terms, NOISY)
 
 
-def test_without_noise_a_model_is_summed_once_and_a_second_sitting_is_declined(desk: Desk) -> None:
+def test_without_noise_a_model_is_summed_once_and_a_second_session_is_declined(desk: DutyIndex) -> None:
     desk.round(desk.terms())
-    desk.sum_fixture.sitting = 2
+    desk.sum_fixture.session_number = 2
     with pytest.raises(Declined, match="only one update of a model"):
         desk.round(desk.terms())
     assert desk.home.ledger().spent().raw_releases == 1
 
 
-def test_beyond_the_owners_limit_nothing_is_noted_or_sent(desk: Desk) -> None:
+def test_beyond_the_owners_limit_nothing_is_noted_or_sent(desk: DutyIndex) -> None:
     terms = desk.terms(noise=2.0)
     with pytest.raises(Declined, match="privacy limit of the device's owner"):
         desk.round(terms, NOISY, Limit(0.5, 1e-5, "device"))
@@ -253,7 +253,7 @@ def test_beyond_the_owners_limit_nothing_is_noted_or_sent(desk: Desk) -> None:
     desk.round(terms, NOISY)
 
 
-def test_a_clerk_seen_first_is_kept_before_anything_leaves(desk: Desk) -> None:
+def test_a_clerk_seen_first_is_kept_before_anything_leaves(desk: DutyIndex) -> None:
     desk.circle = dataclasses.replace(Circle(), mode="first-use")
     desk.round(desk.terms())
     assert set(desk.kept[-1].seen) == set(names(4))
@@ -274,7 +274,7 @@ def test_colluders_default_as_the_specification_says() -> None:
     [("mesh", "partial", "none"), ("cells", "optimised", "none")],
 )
 def test_terms_beside_work_of_a_kind_that_does_not_mask_are_no_way_around_them(
-    desk: Desk, topology: str, privacy: str, incentive: str
+    desk: DutyIndex, topology: str, privacy: str, incentive: str
 ) -> None:
     """Such a strategy would hand its update in as it is, or send it to others in letters."""
     work = dataclasses.replace(desk.context(desk.terms()).work, topology=topology, privacy=privacy, incentive=incentive)

@@ -323,7 +323,7 @@ REFERENCES = {
     "topology": {"policies"},
 }
 """Tables whose digests the sweep heeds."""
-NO_BLOB = {"sittings"}
+NO_BLOB = {"sum_sessions"}
 """Their digest is of a text they hold themselves."""
 
 

@@ -14,7 +14,7 @@ from nacl.public import PrivateKey
 from coterie.privacy.stream import FreshStream
 from coterie.records.enums import DutyKind
 from coterie.secure_sums import masks
-from coterie.secure_sums.clerk import Answer, Muster
+from coterie.secure_sums.clerk import Answer, ReadyCheck
 from coterie.secure_sums.contribution import contribution
 from coterie.secure_sums.letters import FaultKind
 from coterie.secure_sums.masks import digest
@@ -22,7 +22,7 @@ from coterie.secure_sums.terms import Place, Terms, answer_message, offer_messag
 from coterie.secure_sums.uploads import Upload, make_upload
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.enums.v1 import enums_pb2 as words
-from services.aggregation.rounds.counting import Counting
+from services.aggregation.secure_sums.survivor_agreement import SurvivorAgreement
 from services.kit.errors import CoterieError
 from services.kit.rpc.principal import Principal, set_principal
 from services.kit.rpc.proto_json import read_parameters
@@ -101,12 +101,12 @@ async def test_a_lie_told_while_the_sum_is_being_closed_is_counted_too(
     client, people, task_id = await seated(service, tmp_path)
     await people.until_work("dev_a")
     terms = {"now": Terms.read((await client.get_work("dev_a")).sum)}
-    people.twists["dev_b"], close, closing = off_by_one("dev_b", terms), Counting._close, asyncio.Event()
+    people.twists["dev_b"], close, closing = off_by_one("dev_b", terms), SurvivorAgreement._close, asyncio.Event()
 
     def may_answer(device: str) -> bool:
-        return closing.is_set() if device == "dev_b" else people.has("dev_b", DutyKind.AGREE)
+        return closing.is_set() if device == "dev_b" else people.has("dev_b", DutyKind.COMMIT)
 
-    async def close_after_one_more(self: Counting, *counted: Any) -> None:
+    async def close_after_one_more(self: SurvivorAgreement, *counted: Any) -> None:
         """The votes of the others are counted, and nothing is written yet: now the last clerk speaks."""
         closing.set()
         if not people.has("dev_b", DutyKind.ANSWER):
@@ -114,7 +114,7 @@ async def test_a_lie_told_while_the_sum_is_being_closed_is_counted_too(
         await close(self, *counted)
 
     people.may_answer = may_answer
-    monkeypatch.setattr(Counting, "_close", close_after_one_more)
+    monkeypatch.setattr(SurvivorAgreement, "_close", close_after_one_more)
     for device in DEVICES:
         await people.deliver(device, change_of(device), weight=weight_of(device))
     ended = await people.finish(task_id)
@@ -134,9 +134,9 @@ async def test_a_slandering_clerk_is_left_out_and_nobody_it_slanders_is_punished
     client, people, task_id = await seated(service, tmp_path)
 
     def slander(kind: DutyKind, said: Any) -> Any:
-        if kind is not DutyKind.MUSTER:
+        if kind is not DutyKind.READY_CHECK:
             return said
-        assert isinstance(said, Muster)
+        assert isinstance(said, ReadyCheck)
         out: dict[str, FaultKind] = dict.fromkeys(said.ready[:3], "seed")
         return dataclasses.replace(said, ready=said.ready[3:], faults=out)
 
@@ -258,7 +258,7 @@ async def test_only_clerks_read_letters_each_its_own_and_nobody_speaks_for_anoth
 ) -> None:
     client, people, task_id = await seated(service, tmp_path)
     await people.round({device: change_of(device) for device in DEVICES}, weight_of)
-    place = pb.SumPlace(task_id=task_id, round=1, cohort=0, sitting=1)
+    place = pb.SumPlace(task_id=task_id, round=1, cohort=0, session_number=1)
     sums = client.sums
 
     async def reason(call: Any) -> str:
@@ -268,17 +268,17 @@ async def test_only_clerks_read_letters_each_its_own_and_nobody_speaks_for_anoth
             return error.reason
         return ""
 
-    async def muster_duty() -> bool:
+    async def ready_check_duty() -> bool:
         set_principal(Principal("device", "dev_a"))
         found = await sums.ListDuties(pb.ListDutiesRequest(device_id="dev_a"))
-        return any(duty.kind == words.DUTY_KIND_MUSTER for duty in found.duties)
+        return any(duty.kind == words.DUTY_KIND_READY_CHECK for duty in found.duties)
 
-    await people.attend(muster_duty, among=[])
+    await people.attend(ready_check_duty, among=[])
     set_principal(Principal("device", "dev_e"))  # takes part, and is no clerk
     stranger = pb.SumReader(place=place, device_id="dev_e")
     assert await reason(sums.ListSumLetters(stranger)) == "not_a_clerk"
     assert await reason(sums.GetSurvivors(stranger)) == "not_a_clerk"
-    assert await reason(sums.GetAgreements(stranger)) == "not_a_clerk"
+    assert await reason(sums.GetCommits(stranger)) == "not_a_clerk"
     read = pb.ReadSumRequest(place=place, device_id="dev_e", document=words.SUM_DOCUMENT_CANDIDATES)
     assert await reason(sums.ReadSum(read)) == "not_a_clerk"
     read.document = words.SUM_DOCUMENT_PARTICIPANTS
@@ -295,16 +295,16 @@ async def test_only_clerks_read_letters_each_its_own_and_nobody_speaks_for_anoth
         assert len(reply.letters) == len(DEVICES)
     assert not own["dev_a"] & own["dev_b"]
     set_principal(Principal("device", "dev_a"))
-    early = pb.PutAgreementRequest(place=place, device_id="dev_a", digest="00" * 32, signature="00" * 64)
-    assert await reason(sums.PutAgreement(early)) == "sum_over"
-    stale = pb.PutMusterRequest(place=place, device_id="dev_a", candidates="00" * 32)
-    assert await reason(sums.PutMuster(stale)) == "sum_over"
-    place.sitting = 9
+    early = pb.PutCommitRequest(place=place, device_id="dev_a", digest="00" * 32, signature="00" * 64)
+    assert await reason(sums.PutCommit(early)) == "sum_over"
+    stale = pb.PutReadyCheckRequest(place=place, device_id="dev_a", candidates="00" * 32)
+    assert await reason(sums.PutReadyCheck(stale)) == "sum_over"
+    place.session_number = 9
     assert await reason(sums.GetSurvivors(pb.SumReader(place=place, device_id="dev_a"))) == "unknown_sum"
 
 
 @SQLITE
-async def test_an_offer_is_signed_by_the_clerk_itself_for_this_very_sitting(
+async def test_an_offer_is_signed_by_the_clerk_itself_for_this_very_session(
     service: ServiceFixture, tmp_path: Path
 ) -> None:
     client, people, task_id = await seated(service, tmp_path)
@@ -315,24 +315,24 @@ async def test_an_offer_is_signed_by_the_clerk_itself_for_this_very_sitting(
 
     await people.attend(called, among=[])
     place, key = Place(task_id, 0, 1, 1), bytes(PrivateKey.generate().public_key)
-    where = pb.SumPlace(task_id=task_id, round=1, cohort=0, sitting=1)
+    where = pb.SumPlace(task_id=task_id, round=1, cohort=0, session_number=1)
 
     async def offer(signer: str, at: Place) -> str:
         signature = keys_of(signer).sign(offer_message(at, "dev_a", key))
-        told = pb.PutOfferRequest(place=where, device_id="dev_a", session_key=key.hex(), signature=signature.hex())
+        told = pb.PutKeyOfferRequest(place=where, device_id="dev_a", session_key=key.hex(), signature=signature.hex())
         set_principal(Principal("device", "dev_a"))
         try:
-            await client.sums.PutOffer(told)
+            await client.sums.PutKeyOffer(told)
         except CoterieError as error:
             return error.reason
         return ""
 
-    assert await offer("dev_b", place) == "bad_agreement"
-    assert await offer("dev_a", dataclasses.replace(place, sitting=2)) == "bad_agreement"
+    assert await offer("dev_b", place) == "bad_commit"
+    assert await offer("dev_a", dataclasses.replace(place, session_number=2)) == "bad_commit"
     assert await offer("dev_a", place) == ""
     assert await offer("dev_a", place) == "", "the same again"
     key = bytes(PrivateKey.generate().public_key)
-    assert await offer("dev_a", place) == "agreed_otherwise"
+    assert await offer("dev_a", place) == "conflicting_commit"
 
 
 # --- 12: what the platform keeps --------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from coterie.strategies.context import RoundContext
 from coterie.strategies.star import Star
 
 LIMIT = Limit(1e6, 1e-5, "device", allow_raw=True)
-TOLD = {"offer": "put_offer", "muster": "put_muster", "agree": "put_agreement", "answer": "put_answer"}
+TOLD = {"offer": "put_key_offer", "ready_check": "put_ready_check", "agree": "put_commit", "answer": "put_answer"}
 
 
 class Learner:

@@ -53,7 +53,10 @@ def test_noise_is_shared_out_charged_once_and_its_price_alone_is_kept(neighbours
 
 @pytest.mark.parametrize(
     "place",
-    ["stored", *(pytest.param(p, marks=pytest.mark.slow) for p in ("prepared", "offer", "muster", "agree", "answer"))],
+    [
+        "stored",
+        *(pytest.param(p, marks=pytest.mark.slow) for p in ("prepared", "offer", "ready_check", "agree", "answer")),
+    ],
 )
 def test_a_device_killed_anywhere_goes_on_and_the_model_is_the_same(shared_platform: RealPlatform, place: str) -> None:
     neighbours = NeighbourFixture(shared_platform, f"k{secrets.token_hex(2)}-", 4)  # four owners: everybody is a clerk
@@ -79,7 +82,7 @@ def test_a_device_killed_anywhere_goes_on_and_the_model_is_the_same(shared_platf
 def test_three_in_ten_devices_and_a_clerk_may_be_lost(neighbours: NeighbourFixture) -> None:
     task = neighbours.publish(rounds=1, quorum=0.6, min_devices=4, round_seconds=15.0, auto_start=False)
     for name in neighbours.names:
-        neighbours.start(name, task, "muster" if name == neighbours.names[0] else "")
+        neighbours.start(name, task, "ready_check" if name == neighbours.names[0] else "")
     admin = neighbours.platform.admin
     neighbours.platform.wait_until(lambda: admin.task(task).enrolled == len(neighbours.names), 90.0)
     for name in neighbours.names[-2:]:

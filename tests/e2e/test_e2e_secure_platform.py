@@ -49,7 +49,7 @@ def has_deliveries(platform: RealPlatform, task: str, count: int) -> Callable[[]
 @pytest.mark.parametrize(
     "state",
     [
-        "mustering",
+        "checking",
         *(pytest.param(s, marks=pytest.mark.slow) for s in ("calling", "open", "delivering", "answering", "settling")),
     ],
 )
@@ -74,7 +74,7 @@ def test_the_platform_killed_in_any_state_of_a_sum_changes_no_bit(
         "calling": has_event(platform, task, "sum.called"),
         "open": has_event(platform, task, "sum.opened"),
         "delivering": has_deliveries(platform, task, 2),
-        "mustering": has_deliveries(platform, task, 5),
+        "checking": has_deliveries(platform, task, 5),
         "answering": has_event(platform, task, "sum.counted"),
         "settling": has_event(platform, task, "sum.told"),
     }[state]

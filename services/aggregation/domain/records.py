@@ -16,7 +16,7 @@ from coterie.records.enums import (
     TaskState,
 )
 from coterie.records.privacy import PrivacyClaim
-from services.aggregation.domain.sittings import MaskedUpdate
+from services.aggregation.domain.sum_sessions import MaskedUpdate
 from services.aggregation.domain.tasks import TaskSpecification
 
 

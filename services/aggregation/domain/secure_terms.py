@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coterie.secure_sums.grid import NoGrid, choose_grid, clear_scale, grid_at
-from coterie.secure_sums.masks import agreement_quorum, check_committee
+from coterie.secure_sums.masks import check_committee, commit_quorum
 from coterie.secure_sums.terms import NamedClerk, Participants, Place, Terms
 from services.aggregation.domain.rules.choice import Choice
 from services.aggregation.domain.tasks import TaskSpecification
@@ -214,7 +214,7 @@ def make_terms(
     return Terms(
         task=place.task,
         round=place.round,
-        sitting=place.sitting,
+        session_number=place.session_number,
         cohort=place.cohort,
         plan_version=plan_version,
         model=model.digest,
@@ -229,7 +229,7 @@ def make_terms(
         heaviest=repr(float(heaviest)),
         participants=participants.digest,
         threshold=rules.threshold,
-        quorum=agreement_quorum(len(clerks), rules.threshold),
+        quorum=commit_quorum(len(clerks), rules.threshold),
         clerks=tuple(clerks),
     )
 

@@ -95,7 +95,7 @@ class TaskSpecification:
 
     @property
     def has_secure_sums(self) -> bool:
-        """Whether updates go into secure sums; the others have no sittings, clerks or masked words to look for."""
+        """Whether updates go into secure sums; the others have no sum_sessions, clerks or masked words to look for."""
         section = self.parameters.get("sums", {})
         return isinstance(section, dict) and section.get("mode") == "secure"
 

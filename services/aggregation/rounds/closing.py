@@ -13,7 +13,7 @@ from services.aggregation.rounds import evaluation
 from services.aggregation.rounds.leases import Leases, demand
 from services.aggregation.rounds.model_update import Made, make
 from services.aggregation.rounds.open_round import OpenRound
-from services.aggregation.store import models, rounds, sittings, sums, tasks
+from services.aggregation.store import models, rounds, sum_sessions, sums, tasks
 from services.aggregation.store.model_files import ModelFiles, read_partial, write_partial
 from services.aggregation.strategies import strategy_for
 from services.aggregation.strategies.base import VISIBLE
@@ -215,7 +215,7 @@ class Closer:
             await rounds.mark(tx, task.id, round_.number, busy, state=ParticipationState.IDLE, note=AT_WORK)
             partials = set() if self.database.is_sqlite else await sums.drop_partials(tx, task.id, round_.number)
             if task.specification.has_secure_sums:
-                await sittings.end_sittings(tx, task.id, round_.number, SumState.SETTLING, only=[SumState.CLOSING])
+                await sum_sessions.end_sessions(tx, task.id, round_.number, SumState.SETTLING, only=[SumState.CLOSING])
             await tasks.change_task(tx, task.id)
             count = sum(p.state is ParticipationState.DELIVERED for p in everybody)
             told = [

@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from coterie.records.enums import ParticipationState, RoundState, TaskState
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from services.aggregation.domain.records import Round, Task
-from services.aggregation.rounds.chairing import Chair
 from services.aggregation.rounds.closing import Closer
 from services.aggregation.rounds.ending import end_task
 from services.aggregation.rounds.evaluation import Measuring
@@ -32,8 +31,9 @@ from services.aggregation.rounds.open_round import OpenRound
 from services.aggregation.rounds.opening import Opener
 from services.aggregation.rounds.round_monitor import RoundMonitor
 from services.aggregation.rounds.settling import Settler
-from services.aggregation.rounds.totals import Totals
-from services.aggregation.store import measurements, models, rounds, sittings, sums, tasks
+from services.aggregation.secure_sums.coordinator import Coordinator
+from services.aggregation.secure_sums.unmasking import Unmasking
+from services.aggregation.store import measurements, models, rounds, sum_sessions, sums, tasks
 from services.kit.database.engine import Database
 from services.kit.errors import CoterieError, PermissionDenied, Unauthenticated, Unavailable
 from services.kit.notify.notifier import Notifier
@@ -89,9 +89,9 @@ class Conductor:
     opener: Opener
     closer: Closer
     settler: Settler
-    chair: Chair
+    chair: Coordinator
     tending: RoundMonitor
-    totals: Totals
+    totals: Unmasking
     measuring: Measuring
     newcomers: LateJoiners
     notifier: Notifier
@@ -338,7 +338,7 @@ class Conductor:
         async with self.database.reading() as tx:
             everybody = await rounds.list_participations(tx, task.id, round_.number)
             current = await models.latest_models(tx, task.id, before=round_.number)
-            present = await sittings.latest_sittings(tx, task.id, round_.number)
+            present = await sum_sessions.latest_sessions(tx, task.id, round_.number)
         live = OpenRound(task, round_, everybody, [(m.digest, m.size_bytes) for m in current], present)
         self.live[task.id] = live
         await self.measuring.beside(task, round_, live.roster.states)

@@ -22,10 +22,10 @@ from services.aggregation.domain.accumulator import Accumulator, weight_of
 from services.aggregation.domain.contribution import Contributions, Inquiry, Mask, members
 from services.aggregation.domain.layout import DTYPES, PREFIX_BYTES, Layout
 from services.aggregation.domain.records import Participation, Round, Task
-from services.aggregation.domain.sittings import Sitting
+from services.aggregation.domain.sum_sessions import SumSession
 from services.aggregation.rounds.closing import delivery_of
 from services.aggregation.rounds.open_round import OpenRound
-from services.aggregation.rounds.totals import opened_sum
+from services.aggregation.secure_sums.unmasking import opened_sum
 from services.aggregation.store.model_files import ModelFiles, UpdateReader
 from services.aggregation.store.opened import OpenedSums
 from services.aggregation.strategies import strategy_for
@@ -148,20 +148,20 @@ def begin_sums(
     task: Task,
     round_: Round,
     everybody: Sequence[Participation],
-    sittings: Iterable[Sitting],
+    sum_sessions: Iterable[SumSession],
     base: tuple[str, int],
     evaluations: int,
 ) -> Valuation:
     """Takes a round of secure sums up, with every opened sum as a player."""
     by_device = {p.device_id: p for p in everybody}
     told, counts = (
-        [sitting for sitting in sittings if sitting.opened],
+        [session for session in sum_sessions if session.opened],
         strategy_for(task.specification).secure_sums.extra_elements,
     )
-    rows = OpenedSums(model_files.blobs, [opened_sum(sitting, by_device, counts) for sitting in told])
+    rows = OpenedSums(model_files.blobs, [opened_sum(session, by_device, counts) for session in told])
     players = []
-    for sitting in told:
-        weights = {device: by_device[device].weight for device, _ in sitting.surviving}
+    for session in told:
+        weights = {device: by_device[device].weight for device, _ in session.surviving}
         players.append({device: weight / sum(weights.values()) for device, weight in weights.items()})
     inquiry = _inquiry(task, round_, len(told), evaluations)
     return Valuation(players, inquiry, model_files, base, lambda some, start, stop: rows.only(some).mean(start, stop))

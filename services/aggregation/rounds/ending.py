@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coterie.records.enums import EventKind, SumState, TaskState
 from services.aggregation.domain.records import Event
-from services.aggregation.store import rounds, sittings, tasks
+from services.aggregation.store import rounds, sum_sessions, tasks
 from services.kit.database.rows import Tx
 
 _EVENT_OF = {
@@ -23,5 +23,5 @@ async def end_task(tx: Tx, task_id: str, state: TaskState, reason: str, now: flo
     released = task.state is TaskState.CREATED
     await tasks.change_task(tx, task_id, state=state, reason=reason, ended_at=now, released=released)
     await rounds.abandon_round(tx, task_id, task.round, now)
-    await sittings.end_sittings(tx, task_id, task.round, SumState.FAILED, only=sittings.UNDER_WAY)
+    await sum_sessions.end_sessions(tx, task_id, task.round, SumState.FAILED, only=sum_sessions.UNDER_WAY)
     await tasks.add_events(tx, Event(task_id, now, _EVENT_OF[state], reason, task.round))

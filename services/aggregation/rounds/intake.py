@@ -17,7 +17,7 @@ from services.aggregation.domain.records import Delivery, Event
 from services.aggregation.errors import AlreadyDelivered, BadMaskedUpdate, BadUpdate, NotInRound, RoundOver
 from services.aggregation.rounds.conductor import ROUND
 from services.aggregation.rounds.open_round import OpenRound
-from services.aggregation.store import models, rounds, sittings, tasks
+from services.aggregation.store import models, rounds, sum_sessions, tasks
 from services.aggregation.store.model_files import ModelFiles
 from services.kit.database.engine import Database
 from services.kit.database.rows import Tx
@@ -175,7 +175,7 @@ class Intake:
                 shares[owner] += 1
         if taken:
             await rounds.deliver(tx, list(taken.values()), replica=self._replica, now=self._clock.now())
-            await sittings.add_masked(tx, [each.masked for each in taken.values() if each.masked is not None])
+            await sum_sessions.add_masked(tx, [each.masked for each in taken.values() if each.masked is not None])
             await rounds.carry(tx, list(taken.values()))
             await self._replica_notifier.carry(tx, f"{ROUND}{task_id}:{self._replica}")
         return outcomes
@@ -195,8 +195,8 @@ async def _open_sums(tx: Tx, task_id: str, number: int, deliveries: list[Deliver
     """Sums that take masked words now, locked so that none begins to count meanwhile."""
     if not any(delivery.masked is not None for delivery in deliveries):
         return set()
-    present = await sittings.latest_sittings(tx, task_id, number, lock=True)
-    return {sitting.place for sitting in present.values() if sitting.state is SumState.OPEN}
+    present = await sum_sessions.latest_sessions(tx, task_id, number, lock=True)
+    return {session.place for session in present.values() if session.state is SumState.OPEN}
 
 
 def _belongs(delivery: Delivery, sums: set[Place]) -> bool:
@@ -204,7 +204,7 @@ def _belongs(delivery: Delivery, sums: set[Place]) -> bool:
     masked = delivery.masked
     if masked is None:
         return delivery.form is not Form.MASKED
-    return Place(masked.task_id, masked.cohort, masked.round, masked.sitting) in sums
+    return Place(masked.task_id, masked.cohort, masked.round, masked.session_number) in sums
 
 
 def _judge(

@@ -18,7 +18,7 @@ from services.aggregation.domain.accumulator import Accumulator
 from services.aggregation.domain.masked import MaskedFile, MaskedSum, check_signed, read_file
 from services.aggregation.domain.records import Delivery, Participation, Round, Task
 from services.aggregation.domain.rules.choice import choose
-from services.aggregation.domain.sittings import MaskedUpdate, Sitting
+from services.aggregation.domain.sum_sessions import MaskedUpdate, SumSession
 from services.aggregation.errors import BadUpdate
 from services.aggregation.store.model_files import ModelFiles, UpdateReader
 from services.aggregation.strategies import strategy_for
@@ -35,7 +35,7 @@ class OpenRound:
         round_: Round,
         participations: Sequence[Participation],
         bases: Sequence[tuple[str, int]],
-        sittings: Mapping[int, Sitting] | None = None,
+        sum_sessions: Mapping[int, SumSession] | None = None,
     ) -> None:
         self.task = task
         self.round = round_
@@ -50,9 +50,9 @@ class OpenRound:
         self.handed_over: frozenset[str] | None = None  # whose updates the share holds that another replica was given
         self.lock = asyncio.Lock()
         self._sums: dict[int, Accumulator] = {}
-        self.sittings: dict[int, Sitting] = {}
+        self.sum_sessions: dict[int, SumSession] = {}
         self._cohorts: dict[str, int] = {}
-        self.seat(sittings or {})
+        self.set_sum_sessions(sum_sessions or {})
         self.most_of_an_owner = self._most_of_an_owner()
         self.is_full = False
         self.notice()
@@ -135,9 +135,9 @@ class OpenRound:
 
     def max_update_bytes(self, device_id: str) -> int:
         """Largest update taken of a device: the model's size and room for another header, or what its terms allow."""
-        sitting = self.sitting_of(device_id)
-        if sitting is not None and sitting.terms:
-            return most_bytes(sitting.read_terms)
+        session = self.session_of(device_id)
+        if session is not None and session.terms:
+            return most_bytes(session.read_terms)
         return max(size for _, size in self.bases) + 65_536
 
     def max_letter_bytes(self) -> int:
@@ -148,14 +148,14 @@ class OpenRound:
         """What a device is to do; None when nothing is, or its sum has no terms yet."""
         if self.roster.states.get(device_id) is not ParticipationState.ASSIGNED:
             return None
-        item, sitting = self.roster.items[device_id], self.sitting_of(device_id)
-        if sitting is None:
+        item, session = self.roster.items[device_id], self.session_of(device_id)
+        if session is None:
             return item if self.is_clear(device_id) else None
-        if sitting.state is not SumState.OPEN:
+        if session.state is not SumState.OPEN:
             return None
         told = pb.WorkItem()
         told.CopyFrom(item)
-        told.sum, told.deadline_at, told.attempt = sitting.terms, sitting.deadline_at, sitting.attempt
+        told.sum, told.deadline_at, told.attempt = session.terms, session.deadline_at, session.attempt
         told.max_update_bytes = self.max_update_bytes(device_id)
         told.self_weight = self.masked_weight(device_id)
         return told
@@ -165,45 +165,45 @@ class OpenRound:
     @property
     def is_secure(self) -> bool:
         """Whether updates go into secure sums; in clusters, those of devices alone do not."""
-        return bool(self.sittings)
+        return bool(self.sum_sessions)
 
     def is_clear(self, device_id: str) -> bool:
         """Whether a device hands its update in as it is."""
         apart = self.strategy.secure_sums.is_per_cluster and self.roster.items[device_id].role == words.ROLE_SOLO
         return apart or not self.is_secure
 
-    def seat(self, sittings: Mapping[int, Sitting]) -> None:
+    def set_sum_sessions(self, sum_sessions: Mapping[int, SumSession]) -> None:
         """Takes note of where the round's sums stand, by cohort."""
-        for cohort, sitting in sittings.items():
-            before = self.sittings.get(cohort)
-            if before is None or before.participants != sitting.participants:
+        for cohort, session in sum_sessions.items():
+            before = self.sum_sessions.get(cohort)
+            if before is None or before.participants != session.participants:
                 others = {device: its for device, its in self._cohorts.items() if its != cohort}
-                self._cohorts = others | dict.fromkeys(sitting.people.keys, cohort)
-            if before is not None and before.sitting != sitting.sitting:
+                self._cohorts = others | dict.fromkeys(session.people.keys, cohort)
+            if before is not None and before.session_number != session.session_number:
                 self._restart(cohort)
-        self.sittings = dict(sittings)
+        self.sum_sessions = dict(sum_sessions)
 
-    def sitting_of(self, device_id: str) -> Sitting | None:
-        """The sitting a device's update goes into."""
+    def session_of(self, device_id: str) -> SumSession | None:
+        """The session a device's update goes into."""
         if device_id not in self.roster.items or self.is_clear(device_id):
             return None
         cohort = self._cohorts.get(device_id)
-        return None if cohort is None else self.sittings.get(cohort)
+        return None if cohort is None else self.sum_sessions.get(cohort)
 
-    def clerks_for(self, sitting: Sitting) -> list[str]:
+    def clerks_for(self, session: SumSession) -> list[str]:
         """Devices that may be clerks of a sum."""
-        return list(sitting.people.keys if self.strategy.secure_sums.is_per_cluster else self.roster.states)
+        return list(session.people.keys if self.strategy.secure_sums.is_per_cluster else self.roster.states)
 
     @property
     def is_whole(self) -> bool:
         """Whether the round has one secure sum, of everybody: it then needs as many as the round does."""
-        return len(self.sittings) == 1 and not self.strategy.secure_sums.is_per_cluster
+        return len(self.sum_sessions) == 1 and not self.strategy.secure_sums.is_per_cluster
 
     def masked_weight(self, device_id: str) -> float:
         """The most weight a device may give its masked update: its samples as far as they count, 1 with noise."""
-        sitting = self.sitting_of(device_id)
-        assert sitting is not None
-        return self.strategy.secure_sums.weight(self.roster, device_id, noised=sitting.read_terms.noise > 0.0)
+        session = self.session_of(device_id)
+        assert session is not None
+        return self.strategy.secure_sums.weight(self.roster, device_id, noised=session.read_terms.noise > 0.0)
 
     def line_of(self, delivery: Delivery) -> int:
         """Which of the sums a delivery is folded into: its cohort's, or that of the model line it is for."""
@@ -211,23 +211,23 @@ class OpenRound:
 
     def take_masked(self, model_files: ModelFiles, delivery: Delivery, whole: memoryview | None = None) -> MaskedUpdate:
         """Checks masked words and folds them in; what was found. Call from a worker thread, under the lock."""
-        sitting = self.sitting_of(delivery.device_id)
-        assert sitting is not None
-        read, terms = UpdateReader(model_files.blobs, delivery, whole), sitting.read_terms
+        session = self.session_of(delivery.device_id)
+        assert session is not None
+        read, terms = UpdateReader(model_files.blobs, delivery, whole), session.read_terms
         file = read_file(read, delivery.size_bytes, terms)
-        key = sitting.people.keys[delivery.device_id]
+        key = session.people.keys[delivery.device_id]
         masked = check_signed(file, read, terms, delivery.device_id, key, bytes.fromhex(delivery.signature))
         self._add_masked(model_files, delivery, file, read, sign=1)
-        place = (sitting.task_id, sitting.round, sitting.cohort, sitting.sitting)
+        place = (session.task_id, session.round, session.cohort, session.session_number)
         told = (masked, file.root.hex(), file.letter_key.hex(), delivery.signature)
         return MaskedUpdate(*place, delivery.device_id, delivery.digest, *told, file.letters)
 
     def _fold_masked(self, model_files: ModelFiles, delivery: Delivery, *, sign: int) -> None:
-        sitting = self.sitting_of(delivery.device_id)
-        assert sitting is not None
+        session = self.session_of(delivery.device_id)
+        assert session is not None
         read = UpdateReader(model_files.blobs, delivery)
         self._add_masked(
-            model_files, delivery, read_file(read, delivery.size_bytes, sitting.read_terms), read, sign=sign
+            model_files, delivery, read_file(read, delivery.size_bytes, session.read_terms), read, sign=sign
         )
 
     def _add_masked(
@@ -243,14 +243,14 @@ class OpenRound:
     def masked_sum(self, model_files: ModelFiles, cohort: int) -> MaskedSum:
         """The sum of a cohort's masked words, begun when first asked for."""
         if cohort not in self._sums:
-            terms = self.sittings[cohort].read_terms
+            terms = self.sum_sessions[cohort].read_terms
             self._sums[cohort] = MaskedSum(model_files.layout(*self.bases[0]), terms)
         total = self._sums[cohort]
         assert isinstance(total, MaskedSum)
         return total
 
     def _restart(self, cohort: int) -> None:
-        """Forgets what was folded in an earlier sitting of a cohort."""
+        """Forgets what was folded in an earlier session of a cohort."""
         total = self._sums.pop(cohort, None)
         if total is not None:
             total.close()
@@ -309,7 +309,7 @@ class OpenRound:
 
     def sum_of(self, model_files: ModelFiles, line: int) -> Accumulator:
         """The sum of a model line, or of a cohort, begun when first asked for."""
-        if line in self.sittings:
+        if line in self.sum_sessions:
             return self.masked_sum(model_files, line)
         if line not in self._sums:
             layout = model_files.layout(*self.bases[line])

@@ -20,13 +20,13 @@ from services.aggregation.domain.rounds import OUT, choose_participants
 from services.aggregation.domain.rules.choice import choose
 from services.aggregation.domain.rules.weighting import say
 from services.aggregation.domain.secure_terms import SumRules
-from services.aggregation.domain.sittings import OUT_OF_RANGE
+from services.aggregation.domain.sum_sessions import OUT_OF_RANGE
 from services.aggregation.domain.tasks import needed
 from services.aggregation.rounds.assignment import make_items, participations_of
-from services.aggregation.rounds.calling import first_sittings
 from services.aggregation.rounds.measured_runs import earlier_runs
 from services.aggregation.rounds.round_inputs import RoundInputs, disputed_heads, key_of, without_silent
-from services.aggregation.store import models, rounds, sittings, tasks
+from services.aggregation.secure_sums.committee_selection import first_sessions
+from services.aggregation.store import models, rounds, sum_sessions, tasks
 from services.aggregation.strategies import strategy_for
 from services.kit.database.engine import Database
 from services.kit.database.rows import Tx
@@ -114,7 +114,7 @@ class Opener:
         last = range(number - SPOILT_ROUNDS, number)
         now = self.clock.now()
         async with self.database.writing() as tx:
-            spoilt = set.intersection(*await sittings.out_of_range(tx, task.id, last, OUT_OF_RANGE))
+            spoilt = set.intersection(*await sum_sessions.out_of_range(tx, task.id, last, OUT_OF_RANGE))
             for enrolment in enrolled:
                 if enrolment.device_id in spoilt:
                     await tasks.put_enrolment(tx, replace(enrolment, state=EnrolmentState.WITHDRAWN))
@@ -253,7 +253,7 @@ class Opener:
         for device_id, said in here.verdicts.items():
             if device_id in items:
                 items[device_id].verdict = said
-        sums = first_sittings(task, round_, plan, here.devices, here.counted())
+        sums = first_sessions(task, round_, plan, here.devices, here.counted())
         participations = participations_of(round_, plan, items, here.devices, here.samples)
         async with self.database.writing() as tx:
             fresh = await tasks.find_task(tx, task.id, lock=True)
@@ -262,7 +262,7 @@ class Opener:
             existing = await rounds.find_round(tx, task.id, number, lock=True)
             if existing is None:
                 await rounds.add_round(tx, round_, participations)
-                await sittings.add_sittings(tx, sums)
+                await sum_sessions.add_sessions(tx, sums)
                 await tasks.change_task(tx, task.id, round=number)
             elif existing.state is RoundState.OPEN and existing.attempt < attempt:
                 if not await self._reopen(tx, task, existing, round_, participations, lost):

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from coterie.records.enums import ParticipationState, SumState
 from services.aggregation.domain.records import Round
 from services.aggregation.domain.rounds import Standing, Verdict, judge, missing_of
-from services.aggregation.rounds.chairing import FINAL, Chair
 from services.aggregation.rounds.leases import Leases
 from services.aggregation.rounds.open_round import OpenRound
 from services.aggregation.rounds.opening import Opener
+from services.aggregation.secure_sums.coordinator import FINAL, Coordinator
 from services.kit.runtime.clock import Clock
 
 LIFE_CHECK_SECONDS = 5.0
@@ -31,7 +31,7 @@ class RoundMonitor:
     """Looks after the open rounds of this replica."""
 
     opener: Opener
-    chair: Chair
+    chair: Coordinator
     leases: Leases
     clock: Clock
 
@@ -74,11 +74,11 @@ class RoundMonitor:
         pause = await self.chair.step(live)
         if pause == 0.0:
             return MonitorResult()  # something moved, and the round may have work of another attempt
-        if any(sitting.state not in FINAL for sitting in live.sittings.values()):
+        if any(session.state not in FINAL for session in live.sum_sessions.values()):
             return MonitorResult(pause)
         alone = [live.roster.states[device] for device in live.roster.states if live.is_clear(device)]
-        told = [sitting for sitting in live.sittings.values() if sitting.state is SumState.CLOSING]
-        count = sum(len(sitting.surviving) for sitting in told) + alone.count(ParticipationState.DELIVERED)
+        told = [session for session in live.sum_sessions.values() if session.state is SumState.CLOSING]
+        count = sum(len(session.surviving) for session in told) + alone.count(ParticipationState.DELIVERED)
         pending = alone.count(ParticipationState.ASSIGNED)
         if pending and now < round_.deadline_at and count + pending >= round_.quorum:
             return MonitorResult(max(0.01, round_.deadline_at - now))
@@ -86,7 +86,7 @@ class RoundMonitor:
         if count and count >= round_.quorum and not unbearable:
             await self.leases.begin(round_)
             return MonitorResult()
-        reasons = "; ".join(sitting.reason for sitting in live.sittings.values() if sitting.reason)
+        reasons = "; ".join(session.reason for session in live.sum_sessions.values() if session.reason)
         have = f"{count} of {round_.quorum} devices needed are in its sums"
         why = "; ".join(each for each in (have, reasons, unbearable) if each)
         return MonitorResult(failure=f"round {round_.number} failed: {why}")

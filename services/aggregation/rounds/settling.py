@@ -13,7 +13,7 @@ from services.aggregation.domain.records import Event, Participation, Round, Tas
 from services.aggregation.domain.rounds import conduct_of
 from services.aggregation.domain.rules.outlying import DISTANCE, FAR, ROUNDS, is_outlying
 from services.aggregation.rounds.leases import demand
-from services.aggregation.store import contributions, models, rounds, sittings, tasks
+from services.aggregation.store import contributions, models, rounds, sum_sessions, tasks
 from services.aggregation.strategies import strategy_for
 from services.aggregation.strategies.base import Strategy
 from services.kit.database.blobs import BlobStore
@@ -179,23 +179,23 @@ class Settler:
     async def _conduct_of_clerks(self, task: Task, round_: Round) -> list[trust.Interaction]:
         """Clerks that kept silent or lied, as the others of their committee met them."""
         async with self.database.reading() as tx:
-            seats = await sittings.list_round_seats(tx, task.id, round_.number)
+            members = await sum_sessions.list_round_members(tx, task.id, round_.number)
         return [
             trust.Interaction(
-                id=f"{task.id}.{round_.number}.clerk{seat.cohort}-{seat.sitting}.{seat.device_id[-12:]}.{other.device_id[-12:]}",
-                device_a=min(seat.device_id, other.device_id),
-                device_b=max(seat.device_id, other.device_id),
+                id=f"{task.id}.{round_.number}.clerk{member.cohort}-{member.session_number}.{member.device_id[-12:]}.{other.device_id[-12:]}",
+                device_a=min(member.device_id, other.device_id),
+                device_b=max(member.device_id, other.device_id),
                 positive=False,
                 duration_seconds=WHOLE_INTERACTION_SECONDS,
                 at=round_.opened_at,
                 reporter="platform",
-                kind=CONDUCT_OF_CLERK[seat.state],
+                kind=CONDUCT_OF_CLERK[member.state],
                 note=f"clerk in round {round_.number} of {task.id}",
             )
-            for seat in seats
-            if seat.state in CONDUCT_OF_CLERK
-            for other in seats
-            if other.place == seat.place and other.device_id != seat.device_id and other.state is ClerkState.SERVING
+            for member in members
+            if member.state in CONDUCT_OF_CLERK
+            for other in members
+            if other.place == member.place and other.device_id != member.device_id and other.state is ClerkState.SERVING
         ]
 
     async def _finish(self, task: Task, round_: Round, settlement: pricing.Settlement) -> set[str]:
@@ -207,7 +207,7 @@ class Settler:
                 tx, task.id, round_.number, expected=RoundState.SETTLING, state=RoundState.DONE, done_at=now
             )
             if task.specification.has_secure_sums:
-                await sittings.end_sittings(tx, task.id, round_.number, SumState.DONE, only=[SumState.SETTLING])
+                await sum_sessions.end_sessions(tx, task.id, round_.number, SumState.DONE, only=[SumState.SETTLING])
             if not moved:
                 return set()
             await tasks.change_task(tx, task.id)
@@ -223,7 +223,7 @@ class Settler:
         digests |= set(await models.take_letters(tx, task.id, round_.number - 1))
         digests |= set(await models.take_states(tx, task.id, over))
         if task.specification.has_secure_sums:
-            digests |= await sittings.blobs_of_round(tx, task.id, round_.number)
+            digests |= await sum_sessions.blobs_of_round(tx, task.id, round_.number)
         # Verdicts of the round before have just been told: its work items are the last that anybody asked for.
         await rounds.forget_work(tx, task.id, min(over, round_.number - 1))
         return digests - await models.digests_in_use(tx, digests) if digests else set()

@@ -26,17 +26,17 @@ class SumsServicer(rpc.SumsServicer):
             duties=[
                 pb.Duty(
                     kind=number(kind),
-                    task_id=sitting.task_id,
-                    round=sitting.round,
-                    sitting=sitting.sitting,
-                    cohort=sitting.cohort,
-                    deadline_at=sitting.deadline_at,
+                    task_id=session.task_id,
+                    round=session.round,
+                    session_number=session.session_number,
+                    cohort=session.cohort,
+                    deadline_at=session.deadline_at,
                 )
-                for kind, sitting in found
+                for kind, session in found
             ]
         )
 
-    async def PutOffer(self, request: pb.PutOfferRequest, context: Context) -> pb.SumTaken:
+    async def PutKeyOffer(self, request: pb.PutKeyOfferRequest, context: Context) -> pb.SumTaken:
         await self._sums.offer(_place(request.place), request.device_id, request.session_key, request.signature)
         return pb.SumTaken()
 
@@ -53,22 +53,22 @@ class SumsServicer(rpc.SumsServicer):
             ]
         )
 
-    async def PutMuster(self, request: pb.PutMusterRequest, context: Context) -> pb.SumTaken:
+    async def PutReadyCheck(self, request: pb.PutReadyCheckRequest, context: Context) -> pb.SumTaken:
         place, faults = _place(request.place), dict(request.faults)
-        await self._sums.muster(place, request.device_id, request.candidates, request.ready, faults)
+        await self._sums.ready_check(place, request.device_id, request.candidates, request.ready, faults)
         return pb.SumTaken()
 
     async def GetSurvivors(self, request: pb.SumReader, context: Context) -> pb.Survivors:
-        sitting = await self._sums.survivors(_place(request.place), request.device_id)
-        listed = [pb.Survivor(device_id=device, root=root.hex()) for device, root in sitting.surviving]
-        return pb.Survivors(survivors=listed, digest=sitting.digest)
+        session = await self._sums.survivors(_place(request.place), request.device_id)
+        listed = [pb.Survivor(device_id=device, root=root.hex()) for device, root in session.surviving]
+        return pb.Survivors(survivors=listed, digest=session.digest)
 
-    async def PutAgreement(self, request: pb.PutAgreementRequest, context: Context) -> pb.SumTaken:
+    async def PutCommit(self, request: pb.PutCommitRequest, context: Context) -> pb.SumTaken:
         await self._sums.agree(_place(request.place), request.device_id, request.digest, request.signature)
         return pb.SumTaken()
 
-    async def GetAgreements(self, request: pb.SumReader, context: Context) -> pb.Agreements:
-        return pb.Agreements(signatures=await self._sums.agreements(_place(request.place), request.device_id))
+    async def GetCommits(self, request: pb.SumReader, context: Context) -> pb.Commits:
+        return pb.Commits(signatures=await self._sums.agreements(_place(request.place), request.device_id))
 
     async def PutAnswer(self, request: pb.PutAnswerRequest, context: Context) -> pb.PutAnswerReply:
         place, told = _place(request.place), dict(request.digests)
@@ -87,4 +87,4 @@ class SumsServicer(rpc.SumsServicer):
 
 
 def _place(message: pb.SumPlace) -> Place:
-    return Place(message.task_id, cohort=message.cohort, round=message.round, sitting=message.sitting)
+    return Place(message.task_id, cohort=message.cohort, round=message.round, session_number=message.session_number)

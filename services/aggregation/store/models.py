@@ -14,7 +14,7 @@ from services.aggregation.domain.records import (
     Letter,
     Model,
 )
-from services.aggregation.store import sittings
+from services.aggregation.store import sum_sessions
 from services.kit.database.rows import Tx, columns, fetch_all, fetch_one, upsert
 from services.kit.rpc.paging import Page
 
@@ -160,7 +160,7 @@ async def digests_in_use(tx: Tx, digests: Iterable[str]) -> set[str]:
     """Which of these blobs an open round, a replay, a secure sum, a model, an upload or a letter still needs."""
     wanted = list(digests)
     found = set((await tx.execute(_IN_USE, {"digests": wanted})).scalars())
-    return found | await sittings.digests_needed(tx, wanted)
+    return found | await sum_sessions.digests_needed(tx, wanted)
 
 
 async def add_letter(tx: Tx, letter: Letter) -> Letter:

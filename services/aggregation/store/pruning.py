@@ -10,15 +10,15 @@ from services.kit.database.rows import Tx
 KINDS: dict[str, tuple[sa.Table, ...]] = {
     "participations": (t.participations,),
     "events": (t.events,),
-    "others": (t.letters, t.partials, t.sittings, t.clerks, t.masked_updates, t.shares, t.measurements, t.worths),
+    "others": (t.letters, t.partials, t.sum_sessions, t.clerks, t.masked_updates, t.shares, t.measurements, t.worths),
 }
 """What is forgotten of a task, by what it is counted as. Enrolments, rounds, models and contributions stay."""
 _BLOBS = (
     t.participations.c.digest,
     t.letters.c.digest,
     t.partials.c.digest,
-    t.sittings.c.digest,
-    t.sittings.c.opened,
+    t.sum_sessions.c.digest,
+    t.sum_sessions.c.opened,
     t.masked_updates.c.digest,
     t.shares.c.digest,
 )

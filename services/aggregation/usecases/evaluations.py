@@ -10,7 +10,7 @@ from services.aggregation.domain.records import Contribution, Evaluation, Event,
 from services.aggregation.domain.secure_terms import SumRules
 from services.aggregation.errors import BadWorths, WrongTaskState
 from services.aggregation.rounds.contributions import EVALUATIONS, Valuation, begin, begin_sums
-from services.aggregation.store import contributions, models, rounds, sittings, tasks
+from services.aggregation.store import contributions, models, rounds, sum_sessions, tasks
 from services.aggregation.store.model_files import ModelFiles
 from services.aggregation.strategies import strategy_for
 from services.aggregation.strategies.base import VISIBLE
@@ -132,7 +132,7 @@ class EvaluationUseCases:
             current = await models.latest_models(tx, task.id, before=number)
             known = await contributions.list_worths(tx, task.id, number)
             secure = task.specification.has_secure_sums
-            sums = (await sittings.latest_sittings(tx, task.id, number)).values() if secure else ()
+            sums = (await sum_sessions.latest_sessions(tx, task.id, number)).values() if secure else ()
         if round_ is None or not current or not any(p.kept for p in everybody):
             raise WrongTaskState(f"round {number} of {task.id} has no stored updates to value")
         told = task.specification.parameters.get("pricing", {}).get("evaluations") or EVALUATIONS

@@ -30,9 +30,9 @@ from services.aggregation.errors import (
     UpdateTooLarge,
 )
 from services.aggregation.rounds.conductor import ROUND, Conductor
-from services.aggregation.rounds.desk import Desk
 from services.aggregation.rounds.intake import Intake
 from services.aggregation.rounds.open_round import OpenRound
+from services.aggregation.secure_sums.duty_index import DutyIndex
 from services.aggregation.store import models, rounds, tasks
 from services.aggregation.usecases.late_updates import Stragglers
 from services.aggregation.usecases.quota import Quota
@@ -60,9 +60,9 @@ class WorkUseCases:
         replica_notifier: ReplicaNotifier,
         clock: Clock,
         quota: Quota,
-        desk: Desk,
+        duty_index: DutyIndex,
     ) -> None:
-        self._database, self._conductor, self._intake, self._desk = database, conductor, intake, desk
+        self._database, self._conductor, self._intake, self._duty_index = database, conductor, intake, duty_index
         self._stragglers = Stragglers(database, conductor, notifier, clock)
         self._notifier, self._replica_notifier, self._clock, self._quota = notifier, replica_notifier, clock, quota
 
@@ -91,7 +91,7 @@ class WorkUseCases:
 
     def is_called(self, device_id: str) -> bool:
         """Whether a device may have duties as a clerk."""
-        return device_id in self._desk.devices
+        return device_id in self._duty_index.devices
 
     def _items(self, device_id: str, task_ids: Sequence[str]) -> list[pb.WorkItem]:
         rounds_open = self._conductor.live
@@ -240,7 +240,7 @@ class WorkUseCases:
         """The device will not deliver this round; it is not held against it, unless its update was refused before.
 
         `strangers` are peers or clerks it would have to tell something that its owner keeps from those it does not
-        know. `terms` are those of the secure sum it declines: where a new sitting has others, it has not declined.
+        know. `terms` are those of the secure sum it declines: where a new session has others, it has not declined.
         """
         require_device(device_id)
         live = self._conductor.live.get(task_id)
@@ -248,8 +248,8 @@ class WorkUseCases:
             return  # it has work of a newer version already, which it may take or decline
         if live is None or live.round.number != number or device_id not in live.roster.states:
             raise NotInRound(f"device {device_id} has no open work in round {number} of {task_id}")
-        sitting = live.sitting_of(device_id)
-        present = sitting.read_terms if sitting is not None and sitting.terms else None
+        session = live.session_of(device_id)
+        present = session.read_terms if session is not None and session.terms else None
         if terms and (present is None or present.digest.hex() != terms):
             return
         note = (why or "declined")[:500]
@@ -331,11 +331,11 @@ def check_masked(live: OpenRound, delivery: Delivery) -> None:
         raise BadMaskedUpdate(f"this task takes {wanted}, not a {delivery.form}")
     if delivery.metrics:
         raise MetricsNotTaken("figures are not taken beside a masked update: one device's are no sum; leave them out")
-    sitting = live.sitting_of(delivery.device_id)
-    if sitting is None or not sitting.terms or sitting.read_terms.digest.hex() != delivery.terms:
-        raise TermsChanged("the update was made under other terms than the present sitting's; ask for work again")
-    if live.roster.states[delivery.device_id] is ParticipationState.ASSIGNED and sitting.state is not SumState.OPEN:
-        raise SumOver(f"this sitting is {sitting.state} and takes no more updates; ask for work again")
+    session = live.session_of(delivery.device_id)
+    if session is None or not session.terms or session.read_terms.digest.hex() != delivery.terms:
+        raise TermsChanged("the update was made under other terms than the present session's; ask for work again")
+    if live.roster.states[delivery.device_id] is ParticipationState.ASSIGNED and session.state is not SumState.OPEN:
+        raise SumOver(f"this session is {session.state} and takes no more updates; ask for work again")
     most = live.masked_weight(delivery.device_id)
     if delivery.weight > most:
         raise BadMaskedUpdate(f"weight {delivery.weight} is above the {most:g} that the work item gave the device")

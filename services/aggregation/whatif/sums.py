@@ -51,7 +51,7 @@ def solve(input: Input) -> dict[str, Any]:
         "terms_digest": terms.digest.hex(),
         "withheld": masks.withheld_sets(*committee),
         "held": [terms.held(position) for position in range(len(terms.clerks))],
-        "quorum": masks.agreement_quorum(*committee),
+        "quorum": masks.commit_quorum(*committee),
         "commitments": {name: [each.hex() for each in listed] for name, listed in commitments.items()},
         "roots": {name: root.hex() for name, root in roots.items()},
         "masked": masked,

@@ -18,8 +18,8 @@ from coterie_api.enums.v1 import enums_pb2 as words
 from services.gateway.access.ownership import require_own_device
 from services.gateway.errors import BadShareSize
 from services.gateway.routes.base import Gateway, Platform, router_for
-from services.gateway.schemas.base import Cohort, DeviceId, RoundNumber, ShareNumber, Sitting, TaskId, WaitSeconds
-from services.gateway.schemas.sums import Agreement, Answer, Muster, Offer
+from services.gateway.schemas.base import Cohort, DeviceId, RoundNumber, SessionNumber, ShareNumber, TaskId, WaitSeconds
+from services.gateway.schemas.sums import Agreement, Answer, Offer, ReadyCheck
 from services.gateway.usecases.long_polls import MARGIN_SECONDS
 from services.gateway.wire.bodies import MEDIA_TYPE, begun, check_size, pieces_of, promised_digest, promised_size
 from services.gateway.wire.convert import to_json
@@ -29,7 +29,7 @@ from services.kit.database.blobs import BlobStore
 from services.kit.rpc.principal import current_principal
 
 LETTERS_AT_ONCE = 64
-_AT = "/v1/tasks/{task_id}/rounds/{number}/sums/{cohort}/{sitting}"
+_AT = "/v1/tasks/{task_id}/rounds/{number}/sums/{cohort}/{session_number}"
 _CANONICAL: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "Canonical JSON: its very bytes are what digests and signatures are of.",
@@ -53,8 +53,8 @@ _SHARE: dict[str, Any] = {
 router = router_for("sums")
 
 
-async def _place(task_id: TaskId, number: RoundNumber, cohort: Cohort, sitting: Sitting) -> pb.SumPlace:
-    return pb.SumPlace(task_id=task_id, round=number, cohort=cohort, sitting=sitting)
+async def _place(task_id: TaskId, number: RoundNumber, cohort: Cohort, session_number: SessionNumber) -> pb.SumPlace:
+    return pb.SumPlace(task_id=task_id, round=number, cohort=cohort, session_number=session_number)
 
 
 Place = Annotated[pb.SumPlace, Depends(_place)]
@@ -70,12 +70,12 @@ async def list_duties(request: Request, gateway: Gateway, wait: WaitSeconds = 0)
     return JsonResponse({"items": [to_json(duty) for duty in reply.duties]})
 
 
-@router.put(_AT + "/offers/{device_id}", status_code=204, response_class=Response, summary="Offer a session key")
-async def put_offer(place: Place, device_id: DeviceId, body: Offer, platform: Platform) -> Response:
-    """Safe to repeat with the same key; another key for the same sitting is refused."""
+@router.put(_AT + "/key-offers/{device_id}", status_code=204, response_class=Response, summary="Offer a session key")
+async def put_key_offer(place: Place, device_id: DeviceId, body: Offer, platform: Platform) -> Response:
+    """Safe to repeat with the same key; another key for the same session is refused."""
     require_own_device(device_id)
-    await platform.sums.PutOffer(
-        pb.PutOfferRequest(place=place, device_id=device_id, session_key=body.session_key, signature=body.signature)
+    await platform.sums.PutKeyOffer(
+        pb.PutKeyOfferRequest(place=place, device_id=device_id, session_key=body.session_key, signature=body.signature)
     )
     return Response(status_code=204)
 
@@ -122,12 +122,12 @@ async def _framed(blobs: BlobStore, letters: Sequence[pb.SumLetter]) -> AsyncIte
         yield await asyncio.to_thread(read, letters[start : start + LETTERS_AT_ONCE])
 
 
-@router.put(_AT + "/musters/{device_id}", status_code=204, response_class=Response, summary="Muster the candidates")
-async def put_muster(place: Place, device_id: DeviceId, body: Muster, platform: Platform) -> Response:
+@router.put(_AT + "/ready-checks/{device_id}", status_code=204, response_class=Response, summary="Check the candidates")
+async def put_ready_check(place: Place, device_id: DeviceId, body: ReadyCheck, platform: Platform) -> Response:
     """Which candidates the clerk can serve, and what is wrong with the others."""
     require_own_device(device_id)
-    await platform.sums.PutMuster(
-        pb.PutMusterRequest(
+    await platform.sums.PutReadyCheck(
+        pb.PutReadyCheckRequest(
             place=place, device_id=device_id, candidates=body.candidates, ready=body.ready, faults=body.faults
         )
     )
@@ -136,27 +136,27 @@ async def put_muster(place: Place, device_id: DeviceId, body: Muster, platform: 
 
 @router.get(_AT + "/survivors", response_model=SurvivorList, summary="Survivors to agree to")
 async def get_survivors(place: Place, platform: Platform) -> JsonResponse:
-    """They never change within a sitting."""
+    """They never change within a session."""
     found = await platform.sums.GetSurvivors(_reader(place))
     return JsonResponse(
         {"survivors": [[each.device_id, each.root] for each in found.survivors], "digest": found.digest}
     )
 
 
-@router.put(_AT + "/agreements/{device_id}", status_code=204, response_class=Response, summary="Agree to the survivors")
-async def put_agreement(place: Place, device_id: DeviceId, body: Agreement, platform: Platform) -> Response:
+@router.put(_AT + "/commits/{device_id}", status_code=204, response_class=Response, summary="Agree to the survivors")
+async def put_commit(place: Place, device_id: DeviceId, body: Agreement, platform: Platform) -> Response:
     """Safe to repeat."""
     require_own_device(device_id)
-    await platform.sums.PutAgreement(
-        pb.PutAgreementRequest(place=place, device_id=device_id, digest=body.digest, signature=body.signature)
+    await platform.sums.PutCommit(
+        pb.PutCommitRequest(place=place, device_id=device_id, digest=body.digest, signature=body.signature)
     )
     return Response(status_code=204)
 
 
-@router.get(_AT + "/agreements", response_model=dict[str, str], summary="Who agreed to the survivors")
-async def get_agreements(place: Place, platform: Platform) -> JsonResponse:
+@router.get(_AT + "/commits", response_model=dict[str, str], summary="Who agreed to the survivors")
+async def get_commits(place: Place, platform: Platform) -> JsonResponse:
     """Signatures by clerk, once enough agreed."""
-    return JsonResponse(dict((await platform.sums.GetAgreements(_reader(place))).signatures))
+    return JsonResponse(dict((await platform.sums.GetCommits(_reader(place))).signatures))
 
 
 @router.put(_AT + "/answers/{device_id}", response_model=WantedShares, summary="Tell share sums by their digests")

@@ -55,7 +55,7 @@ DeviceId = Annotated[str, Path(pattern=ID_PATTERN, description="Device's id.", e
 TaskId = Annotated[str, Path(pattern=ID_PATTERN, description="Task's id.", examples=["tsk_01jd0e"])]
 RoundNumber = Annotated[int, Path(ge=1, le=MOST_INT32, description="Round, from 1.", examples=[1])]
 Cohort = Annotated[int, Path(ge=0, le=MOST_INT32, description="Which sum of the round, from 0.", examples=[0])]
-Sitting = Annotated[int, Path(ge=1, le=MOST_INT32, description="Which committee serves it, from 1.", examples=[1])]
+SessionNumber = Annotated[int, Path(ge=1, le=MOST_INT32, description="Session of the sum, from 1.", examples=[1])]
 ShareNumber = Annotated[int, Path(ge=0, le=34, description="Number of the share.", examples=[0])]
 AnyId = Annotated[str, Path(pattern=ID_PATTERN)]
 

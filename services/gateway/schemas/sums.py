@@ -14,7 +14,7 @@ _ShareKey = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]?)$")]
 
 
 class Offer(Body):
-    """A session key for one sitting."""
+    """A session key for one session."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"session_key": _DIGEST, "signature": _SIGNATURE}})
 
@@ -23,7 +23,7 @@ class Offer(Body):
     """The clerk's, of the place and the key."""
 
 
-class Muster(Body):
+class ReadyCheck(Body):
     """Which candidates a clerk can serve."""
 
     model_config = ConfigDict(

@@ -25,8 +25,8 @@ _GATEWAY = """
         TellMeasurement WhatIf Withdraw
     aggregation.v1.Work: AdmitLetter AdmitUpdate DeclineWork ForgetLetters GetWork ListLetters ObjectToVerdict
         SendLetter SubmitUpdate
-    aggregation.v1.Sums: AdmitShare GetAgreements GetSurvivors ListDuties ListSumLetters PutAgreement PutAnswer
-        PutMuster PutOffer PutShare ReadSum
+    aggregation.v1.Sums: AdmitShare GetCommits GetSurvivors ListDuties ListSumLetters PutCommit PutAnswer
+        PutReadyCheck PutKeyOffer PutShare ReadSum
 """
 _AGGREGATION = """
     trust.v1.Registry: GetDevices

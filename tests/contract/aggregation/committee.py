@@ -13,7 +13,7 @@ import numpy as np
 
 from coterie.privacy.stream import FreshStream
 from coterie.records.enums import DutyKind
-from coterie.secure_sums.clerk import Clerk, NotMustered
+from coterie.secure_sums.clerk import Clerk, ReadyCheckMissing
 from coterie.secure_sums.committee_store import Cabinet
 from coterie.secure_sums.contribution import contribution
 from coterie.secure_sums.protocol_lists import framed, read_candidates, read_framed
@@ -113,7 +113,7 @@ class Committee:
             try:
                 await self._do(device, kind, duty)
             except CoterieError as error:
-                if error.reason not in ("sum_over", "agreed_otherwise"):
+                if error.reason not in ("sum_over", "conflicting_commit"):
                     raise
             kinds.append(kind)
             self.done.append((device, kind))
@@ -124,30 +124,30 @@ class Committee:
         return (device, kind) in self.done
 
     async def _do(self, device: str, kind: DutyKind, duty: pb.Duty) -> None:
-        place = Place(duty.task_id, duty.cohort, duty.round, duty.sitting)
+        place = Place(duty.task_id, duty.cohort, duty.round, duty.session_number)
         where, desk, sums = _where(place), self.desk(device), self.client.sums
         twist = self.twists.get(device, _as_it_is)
-        if kind is DutyKind.OFFER:
+        if kind is DutyKind.KEY_OFFER:
             offer = desk.offer(place, duty.deadline_at)
             told = (offer.session_key.hex(), offer.signature.hex())
-            await sums.PutOffer(
-                pb.PutOfferRequest(place=where, device_id=device, session_key=told[0], signature=told[1])
+            await sums.PutKeyOffer(
+                pb.PutKeyOfferRequest(place=where, device_id=device, session_key=told[0], signature=told[1])
             )
-        elif kind is DutyKind.MUSTER:
-            muster = twist(kind, await self.muster(device, place))
-            await sums.PutMuster(
-                pb.PutMusterRequest(
+        elif kind is DutyKind.READY_CHECK:
+            ready_check = twist(kind, await self.ready_check(device, place))
+            await sums.PutReadyCheck(
+                pb.PutReadyCheckRequest(
                     place=where,
                     device_id=device,
-                    candidates=muster.candidates,
-                    ready=muster.ready,
-                    faults=dict(muster.faults),
+                    candidates=ready_check.candidates,
+                    ready=ready_check.ready,
+                    faults=dict(ready_check.faults),
                 )
             )
-        elif kind is DutyKind.AGREE:
+        elif kind is DutyKind.COMMIT:
             digest, signature = await self.agree(device, place)
-            await sums.PutAgreement(
-                pb.PutAgreementRequest(place=where, device_id=device, digest=digest, signature=signature.hex())
+            await sums.PutCommit(
+                pb.PutCommitRequest(place=where, device_id=device, digest=digest, signature=signature.hex())
             )
         elif kind is DutyKind.ANSWER:
             await self._answer(device, place, twist)
@@ -163,7 +163,7 @@ class Committee:
         ]
         return Terms.read(texts[0]), Participants.read(texts[1])
 
-    async def muster(self, device: str, place: Place) -> Any:
+    async def ready_check(self, device: str, place: Place) -> Any:
         where, sums, blobs = _where(place), self.client.sums, self.client.service.blobs
         terms, people = await self.terms(device, place)
         listed = await sums.ReadSum(
@@ -174,7 +174,7 @@ class Committee:
             framed(each.device_id, bytes(blobs.read(each.digest, each.start, each.length))) for each in reply.letters
         )
         letters = dict(read_framed(io.BytesIO(stream)))
-        return self.desk(device).muster(terms, people, read_candidates(listed.text), letters)
+        return self.desk(device).ready_check(terms, people, read_candidates(listed.text), letters)
 
     async def agree(self, device: str, place: Place) -> tuple[str, bytes]:
         terms, people = await self.terms(device, place)
@@ -186,13 +186,13 @@ class Committee:
         where, sums = _where(place), self.client.sums
         terms, _ = await self.terms(device, place)
         found = await sums.GetSurvivors(pb.SumReader(place=where, device_id=device))
-        signed = (await sums.GetAgreements(pb.SumReader(place=where, device_id=device))).signatures
+        signed = (await sums.GetCommits(pb.SumReader(place=where, device_id=device))).signatures
         agreements = {clerk: bytes.fromhex(signature) for clerk, signature in signed.items()}
         digest = bytes.fromhex(found.digest)
         try:
             answer = self.desk(device).answer(terms, digest, agreements)
-        except NotMustered:  # it was started anew
-            await self.muster(device, place)
+        except ReadyCheckMissing:  # it was started anew
+            await self.ready_check(device, place)
             await self.agree(device, place)
             answer = self.desk(device).answer(terms, digest, agreements)
         answer = twist(DutyKind.ANSWER, answer)
@@ -258,4 +258,4 @@ def _as_it_is(kind: DutyKind, said: Any) -> Any:
 
 
 def _where(place: Place) -> pb.SumPlace:
-    return pb.SumPlace(task_id=place.task, round=place.round, cohort=place.cohort, sitting=place.sitting)
+    return pb.SumPlace(task_id=place.task, round=place.round, cohort=place.cohort, session_number=place.session_number)

@@ -106,7 +106,7 @@ async def test_one_that_takes_none_of_the_best_clerks_is_left_out_before_anybody
     assert [(e.device_id, "does not take these clerks" in e.message) for e in told] == [("dev_f", True)]
 
 
-async def test_those_who_declined_clerks_get_others_in_the_next_sitting(
+async def test_those_who_declined_clerks_get_others_in_the_next_session(
     service: ServiceFixture, tmp_path: Path
 ) -> None:
     service.fakes.trust = {(a, b): 0.9 for a in DEVICES for b in DEVICES if a < b}
@@ -121,13 +121,13 @@ async def test_those_who_declined_clerks_get_others_in_the_next_sitting(
     async def sits_again() -> bool:
         set_principal(Principal("device", "dev_f"))
         given = (await client.work.GetWork(pb.GetWorkRequest(device_id="dev_f"))).items
-        return any(Terms.read(item.sum).sitting == 2 for item in given)
+        return any(Terms.read(item.sum).session_number == 2 for item in given)
 
     await people.attend(sits_again)
     second = Terms.read((await client.get_work("dev_f")).sum)
     assert stranger not in [clerk.device for clerk in second.clerks]
     assert second.count == 6
-    late = "it was declined while a new sitting was called: that is no word on the new terms"
+    late = "it was declined while a new session was called: that is no word on the new terms"
     await decline(client, item, "dev_f", first, [second.clerks[0].device])
     assert (await states(client, task_id))["dev_f"] == words.PARTICIPATION_STATE_ASSIGNED, late
 
@@ -143,10 +143,10 @@ async def test_where_no_clerks_please_enough_the_sum_is_given_up_at_once(
     ended = await people.finish(task_id)
     assert ended.state == words.TASK_STATE_FAILED
     assert "coterie circle verify" in ended.reason
-    assert not [e for e in await client.events(task_id) if "sitting 2" in e.message and "opened" in e.message]
+    assert not [e for e in await client.events(task_id) if "session 2" in e.message and "opened" in e.message]
 
 
-async def test_one_that_declined_for_a_reason_of_its_own_is_in_no_new_sitting(
+async def test_one_that_declined_for_a_reason_of_its_own_is_in_no_new_session(
     service: ServiceFixture, tmp_path: Path
 ) -> None:
     client = await service.start()
@@ -156,7 +156,7 @@ async def test_one_that_declined_for_a_reason_of_its_own_is_in_no_new_sitting(
     await decline(client, item, "dev_f", terms, [])
     ended = await people.finish(task_id)
     assert ended.state == words.TASK_STATE_FAILED
-    assert "5 devices could take part in a new sitting" in ended.reason
+    assert "5 devices could take part in a new session" in ended.reason
 
 
 async def test_numbers_that_fit_no_word_are_refused_when_the_task_is_made(service: ServiceFixture) -> None:

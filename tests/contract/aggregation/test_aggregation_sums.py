@@ -160,7 +160,7 @@ class UnreadableFiles:
         return self._asked
 
 
-@pytest.mark.parametrize("state", ["calling", "open", "mustering", "agreeing", "answering", "closing"])
+@pytest.mark.parametrize("state", ["calling", "open", "checking", "agreeing", "answering", "closing"])
 async def test_a_crash_in_any_state_changes_no_bit(service: ServiceFixture, tmp_path: Path, state: str) -> None:
     client = await service.start()
     people = Committee.of(service, client, tmp_path, DEVICES)
@@ -175,7 +175,7 @@ async def test_a_crash_in_any_state_changes_no_bit(service: ServiceFixture, tmp_
         return [each for _, each in people.done].count(kind) >= times
 
     if state == "calling":
-        await people.attend(lambda: done(DutyKind.OFFER, 2), among=["dev_a", "dev_b"])
+        await people.attend(lambda: done(DutyKind.KEY_OFFER, 2), among=["dev_a", "dev_b"])
         await crash()
     await people.until_work("dev_a")
     for device in DEVICES[:3]:
@@ -184,7 +184,7 @@ async def test_a_crash_in_any_state_changes_no_bit(service: ServiceFixture, tmp_
         await crash()
     for device in DEVICES[3:]:
         await people.deliver(device, change_of(device), weight=weight_of(device))
-    for at, kind in (("mustering", DutyKind.MUSTER), ("agreeing", DutyKind.AGREE), ("answering", DutyKind.ANSWER)):
+    for at, kind in (("checking", DutyKind.READY_CHECK), ("agreeing", DutyKind.COMMIT), ("answering", DutyKind.ANSWER)):
         if state == at:
             await people.attend(lambda kind=kind: done(kind))  # type: ignore[misc]
             await crash()
@@ -200,7 +200,7 @@ async def test_a_crash_in_any_state_changes_no_bit(service: ServiceFixture, tmp_
     assert model == await clear_model(people.client, DEVICES)
 
 
-async def test_a_clerk_that_was_started_anew_musters_and_agrees_again_and_tells_the_same(
+async def test_a_clerk_that_was_started_anew_checks_and_agrees_again_and_tells_the_same(
     service: ServiceFixture, tmp_path: Path
 ) -> None:
     client = await service.start()
@@ -209,7 +209,7 @@ async def test_a_clerk_that_was_started_anew_musters_and_agrees_again_and_tells_
     await people.round({device: change_of(device) for device in DEVICES}, weight_of)
 
     async def all_agreed() -> bool:
-        return [kind for _, kind in people.done].count(DutyKind.AGREE) >= 4
+        return [kind for _, kind in people.done].count(DutyKind.COMMIT) >= 4
 
     await people.attend(all_agreed)
     people.desks.clear()
@@ -218,7 +218,7 @@ async def test_a_clerk_that_was_started_anew_musters_and_agrees_again_and_tells_
     assert (await client.model(ended.model_digests[0])).tobytes() == await clear_model(client, DEVICES)
 
 
-async def test_a_missed_quorum_extends_the_sitting_and_what_came_stays(service: ServiceFixture, tmp_path: Path) -> None:
+async def test_a_missed_quorum_extends_the_session_and_what_came_stays(service: ServiceFixture, tmp_path: Path) -> None:
     client = await service.start()
     people = Committee.of(service, client, tmp_path, DEVICES)
     task_id = await secure_task(client, round_seconds=2.0)
@@ -263,7 +263,7 @@ async def test_the_model_carries_the_noise_that_was_promised_and_no_more(
 
 
 @pytest.mark.slow
-async def test_without_noise_a_failed_sitting_is_given_up_and_with_noise_another_follows(
+async def test_without_noise_a_failed_session_is_given_up_and_with_noise_another_follows(
     service: ServiceFixture, tmp_path: Path
 ) -> None:
     client = await service.start()

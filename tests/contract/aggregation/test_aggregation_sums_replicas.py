@@ -10,7 +10,7 @@ import pytest
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.enums.v1 import enums_pb2 as words
-from services.aggregation.rounds.chairing import Chair
+from services.aggregation.secure_sums.coordinator import Coordinator
 from services.kit.rpc.principal import Principal, set_principal
 from tests.contract.aggregation.committee import Committee
 from tests.contract.aggregation.conftest import Client, ServiceFixture
@@ -50,13 +50,13 @@ async def test_two_replicas_share_a_sum_and_merge_to_the_same_bits(service: Serv
 async def test_a_sum_has_one_committee_though_two_replicas_call_clerks_at_once(
     service: ServiceFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    choose = Chair._choose
+    choose = Coordinator._choose
 
-    async def choose_twice(self: Chair, *seen: Any) -> float:
+    async def choose_twice(self: Coordinator, *seen: Any) -> float:
         """Both replicas have seen a sum without clerks."""
         return min(await asyncio.gather(choose(self, *seen), choose(self, *seen)))
 
-    monkeypatch.setattr(Chair, "_choose", choose_twice)
+    monkeypatch.setattr(Coordinator, "_choose", choose_twice)
     client = await service.start()
     people = Committee.of(service, client, tmp_path, DEVICES)
     task_id = await secure_task(client)
@@ -81,4 +81,4 @@ async def test_a_clerk_that_waits_at_another_replica_is_woken_when_the_sum_count
     waiting = asyncio.ensure_future(two.sums.ListDuties(asked, timeout=60))
     await people.attend(lambda: sleeps(two, "duties:dev_a"), among=())
     await people.deliver(DEVICES[-1], change_of(DEVICES[-1]), weight=weight_of(DEVICES[-1]))
-    assert [duty.kind for duty in (await waiting).duties] == [words.DUTY_KIND_MUSTER]
+    assert [duty.kind for duty in (await waiting).duties] == [words.DUTY_KIND_READY_CHECK]

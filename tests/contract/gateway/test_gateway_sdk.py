@@ -24,7 +24,7 @@ from tests.contract.gateway.fakes import FakePlatform
 ADMIN, PUBLISHER, DEVICE = "admin", "publisher", "device"
 Call = tuple[str, Callable[[Platform], Any]]
 KEY = bytes(32)
-PLACE = Place("tsk_1", cohort=0, round=1, sitting=1)
+PLACE = Place("tsk_1", cohort=0, round=1, session_number=1)
 BODY = {
     "token": "ct",
     "name": "x",
@@ -132,15 +132,15 @@ CALLS: dict[str, Call] = {
     "verify_payments": (ADMIN, lambda p: p.verify_book()),
     "what_if": (ADMIN, lambda p: p.what_if("blocks", {"limit": 0.5})),
     "list_duties": (DEVICE, lambda p: p.duties()),
-    "put_offer": (DEVICE, lambda p: p.put_offer(PLACE, "dev_1", session_key=KEY, signature=KEY + KEY)),
+    "put_key_offer": (DEVICE, lambda p: p.put_key_offer(PLACE, "dev_1", session_key=KEY, signature=KEY + KEY)),
     "get_terms": (DEVICE, lambda p: p.sum_terms(PLACE)),
     "get_candidates": (DEVICE, lambda p: p.sum_candidates(PLACE)),
-    "put_muster": (
+    "put_ready_check": (
         DEVICE,
-        lambda p: p.put_muster(PLACE, "dev_1", candidates=KEY.hex(), ready=["a"], faults={"b": "root"}),
+        lambda p: p.put_ready_check(PLACE, "dev_1", candidates=KEY.hex(), ready=["a"], faults={"b": "root"}),
     ),
-    "put_agreement": (DEVICE, lambda p: p.put_agreement(PLACE, "dev_1", digest=KEY, signature=KEY + KEY)),
-    "get_agreements": (DEVICE, lambda p: p.sum_agreements(PLACE)),
+    "put_commit": (DEVICE, lambda p: p.put_commit(PLACE, "dev_1", digest=KEY, signature=KEY + KEY)),
+    "get_commits": (DEVICE, lambda p: p.sum_commits(PLACE)),
     "put_answer": (
         DEVICE,
         lambda p: p.put_answer(PLACE, "dev_1", digest=KEY, digests={0: KEY}, signature=KEY + KEY),
@@ -150,7 +150,7 @@ ELSEWHERE = {"live": "for probes", "metrics": "for Prometheus"} | dict.fromkeys(
     ("download_model", "get_letter", "get_participants", "get_sum_letters", "get_survivors", "put_share"),
     "bytes, or checked on the way: see the tests of streams",
 )
-PLAIN = {"list_duties": tuple, "get_terms": str, "get_candidates": str, "get_agreements": Mapping}
+PLAIN = {"list_duties": tuple, "get_terms": str, "get_candidates": str, "get_commits": Mapping}
 PLAIN |= {"put_answer": tuple, "derive_relations": Mapping, "upload_model": str, "what_if": Mapping}
 """Methods that give a part of the answer, or an answer of no fixed shape."""
 

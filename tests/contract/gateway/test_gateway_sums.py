@@ -21,7 +21,7 @@ from services.kit.errors import Conflict
 from tests.contract.gateway.conftest import bearer
 from tests.contract.gateway.fakes import FakePlatform
 
-PLACE = Place("tsk_1", cohort=2, round=3, sitting=1)
+PLACE = Place("tsk_1", cohort=2, round=3, session_number=1)
 AT = "/v1/tasks/tsk_1/rounds/3/sums/2/1"
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ async def test_letters_are_cut_out_of_the_updates_and_asked_for_as_the_caller(
     assert found == {"dev_1": b"letter one", "dev_2": b"letter two"}
     (call,) = platform.called("ListSumLetters")
     assert call.request.device_id == call.caller.subject == "dev_1"
-    assert call.request.place == pb.SumPlace(task_id="tsk_1", round=3, cohort=2, sitting=1)
+    assert call.request.place == pb.SumPlace(task_id="tsk_1", round=3, cohort=2, session_number=1)
 
 
 async def test_documents_come_byte_for_byte(served: int, platform: FakePlatform, tmp_path: Path) -> None:
@@ -97,9 +97,9 @@ async def test_a_share_sum_has_exactly_the_size_of_its_terms(
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [
-        ("PUT", "/offers/dev_2", {"session_key": "00" * 32, "signature": "00" * 64}),
-        ("PUT", "/musters/dev_2", {"candidates": "00" * 32, "ready": []}),
-        ("PUT", "/agreements/dev_2", {"digest": "00" * 32, "signature": "00" * 64}),
+        ("PUT", "/key-offers/dev_2", {"session_key": "00" * 32, "signature": "00" * 64}),
+        ("PUT", "/ready-checks/dev_2", {"candidates": "00" * 32, "ready": []}),
+        ("PUT", "/commits/dev_2", {"digest": "00" * 32, "signature": "00" * 64}),
         ("PUT", "/answers/dev_2", {"digest": "00" * 32, "digests": {"0": "00" * 32}, "signature": "00" * 64}),
         ("PUT", "/answers/dev_2/shares/0", None),
     ],
@@ -116,9 +116,9 @@ async def test_a_clerk_speaks_for_itself_alone(
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        ("/offers/dev_1", {"session_key": "AB" * 32, "signature": "00" * 64}),
-        ("/offers/dev_1", {"session_key": "ab" * 31, "signature": "00" * 64}),
-        ("/musters/dev_1", {"candidates": "00" * 32, "ready": [], "faults": {"dev_2": "ugly"}}),
+        ("/key-offers/dev_1", {"session_key": "AB" * 32, "signature": "00" * 64}),
+        ("/key-offers/dev_1", {"session_key": "ab" * 31, "signature": "00" * 64}),
+        ("/ready-checks/dev_1", {"candidates": "00" * 32, "ready": [], "faults": {"dev_2": "ugly"}}),
         ("/answers/dev_1", {"digest": "00" * 32, "digests": {"01": "00" * 32}, "signature": "00" * 64}),
         ("/answers/dev_1", {"digest": "00" * 32, "digests": {}, "signature": "00" * 64}),
     ],

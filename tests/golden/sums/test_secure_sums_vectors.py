@@ -14,8 +14,8 @@ from coterie.secure_sums.grid import choose_grid
 from coterie.secure_sums.terms import (
     Participants,
     Terms,
-    agreement_message,
     answer_message,
+    commit_message,
     offer_message,
     signed_by,
     survivors_digest,
@@ -37,7 +37,7 @@ def test_shares_and_their_holders(vector: Vector) -> None:
     clerks, threshold = vector["clerks"], vector["threshold"]
     assert [list(without) for without in masks.withheld_sets(clerks, threshold)] == vector["withheld"]
     assert [masks.held_shares(clerks, threshold, at) for at in range(clerks)] == vector["held"]
-    assert masks.agreement_quorum(clerks, threshold) == vector["quorum"]
+    assert masks.commit_quorum(clerks, threshold) == vector["quorum"]
 
 
 @SUMS
@@ -98,7 +98,7 @@ def test_survivors_share_sums_and_the_opened_sum(vector: Vector) -> None:
     assert total.tolist() == vector["masked_sum"]
     assert masks.opened(total, sums).tolist() == vector["sum"]
     first = next(device for device in vector["devices"] if device["id"] == vector["terms"]["clerks"][0]["device"])
-    assert keys_of(first).sign(agreement_message(digest, chosen)).hex() == vector["agreement_of_first_clerk"]
+    assert keys_of(first).sign(commit_message(digest, chosen)).hex() == vector["agreement_of_first_clerk"]
     held = {k: bytes.fromhex(vector["share_digests"][k]) for k in vector["held"][0]}
     assert keys_of(first).sign(answer_message(digest, chosen, held)).hex() == vector["answer_signature_of_first_clerk"]
 

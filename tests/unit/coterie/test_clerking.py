@@ -21,8 +21,8 @@ from coterie.secure_sums.terms import Place
 
 PATIENCE_SECONDS = 20.0
 OFFER, FORGET = (
-    Duty(kind=kind, task_id="tsk_1", round=1, sitting=1, cohort=0, deadline_at=time.time() + 60.0)
-    for kind in (DutyKind.OFFER, DutyKind.FORGET)
+    Duty(kind=kind, task_id="tsk_1", round=1, session_number=1, cohort=0, deadline_at=time.time() + 60.0)
+    for kind in (DutyKind.KEY_OFFER, DutyKind.FORGET)
 )
 
 
@@ -48,7 +48,7 @@ class Registry:
             self.waiting.append(duty)
             self.notifier.notify_all()
 
-    def put_offer(self, place: Place, device_id: str, **_: Any) -> None:
+    def put_key_offer(self, place: Place, device_id: str, **_: Any) -> None:
         self.offers.append(place)
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from coterie_cli.demos.secure import DELTA, EPSILON, SPARE, noise_for
 
 
 @pytest.mark.parametrize("rounds", [1, 10, 50])
-def test_all_rounds_and_spare_sittings_together_cost_the_epsilon_it_names(rounds: int) -> None:
+def test_all_rounds_and_spare_sessions_together_cost_the_epsilon_it_names(rounds: int) -> None:
     sums = rounds + SPARE
     rho = sums / (2 * noise_for(rounds) ** 2)
     assert replace(NOTHING, gaussian_rho=rho).epsilon(DELTA) == pytest.approx(EPSILON, abs=1e-6)

@@ -30,7 +30,7 @@ class OddWork(errors.Conflict):
     pass
 
 
-class Desk(rpc.WorkServicer):
+class DutyIndex(rpc.WorkServicer):
     """Says who asked, refuses "dev_odd", breaks at "dev_broken", and lets "dev_late" wait until the door opens."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class House:
     """A server that batches, and the sizes of the batches it received."""
 
     def __init__(self, folder: Path) -> None:
-        self.desk = Desk()  # type: ignore[abstract]
+        self.desk = DutyIndex()  # type: ignore[abstract]
         self.address = sockets.address(folder, "aggregation")
         self.batches: list[int] = []
         self.server = Server(ServiceSettings(), self.address)

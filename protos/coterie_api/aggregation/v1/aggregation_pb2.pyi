@@ -2942,33 +2942,33 @@ Global___ForgetLettersReply: _TypeAlias = ForgetLettersReply  # noqa: Y015
 
 @_typing.final
 class SumPlace(_message.Message):
-    """Where a sum stands: one cohort of one round, in one sitting."""
+    """Where a sum stands: one cohort of one round, in one session."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TASK_ID_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
     COHORT_FIELD_NUMBER: _builtins.int
-    SITTING_FIELD_NUMBER: _builtins.int
+    SESSION_NUMBER_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """Task's id."""
     round: _builtins.int
     """Round, from 1."""
     cohort: _builtins.int
     """Cohort, from 0."""
-    sitting: _builtins.int
-    """Sitting, from 1."""
+    session_number: _builtins.int
+    """SumSession, from 1."""
     def __init__(
         self,
         *,
         task_id: _builtins.str = ...,
         round: _builtins.int = ...,
         cohort: _builtins.int = ...,
-        sitting: _builtins.int = ...,
+        session_number: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cohort", b"cohort", "round", b"round", "sitting", b"sitting", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cohort", b"cohort", "round", b"round", "session_number", b"session_number", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3009,7 +3009,7 @@ class Duty(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     TASK_ID_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
-    SITTING_FIELD_NUMBER: _builtins.int
+    SESSION_NUMBER_FIELD_NUMBER: _builtins.int
     COHORT_FIELD_NUMBER: _builtins.int
     DEADLINE_AT_FIELD_NUMBER: _builtins.int
     kind: _enums_pb2.DutyKind.ValueType
@@ -3018,25 +3018,25 @@ class Duty(_message.Message):
     """Task's id."""
     round: _builtins.int
     """Round."""
-    sitting: _builtins.int
-    """Sitting."""
+    session_number: _builtins.int
+    """SumSession."""
     cohort: _builtins.int
     """Cohort."""
     deadline_at: _builtins.float
-    """Until when; of an offer, when the whole sitting ends at the latest."""
+    """Until when; of an offer, when the whole session ends at the latest."""
     def __init__(
         self,
         *,
         kind: _enums_pb2.DutyKind.ValueType = ...,
         task_id: _builtins.str = ...,
         round: _builtins.int = ...,
-        sitting: _builtins.int = ...,
+        session_number: _builtins.int = ...,
         cohort: _builtins.int = ...,
         deadline_at: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cohort", b"cohort", "deadline_at", b"deadline_at", "kind", b"kind", "round", b"round", "sitting", b"sitting", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cohort", b"cohort", "deadline_at", b"deadline_at", "kind", b"kind", "round", b"round", "session_number", b"session_number", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3067,8 +3067,8 @@ class ListDutiesReply(_message.Message):
 Global___ListDutiesReply: _TypeAlias = ListDutiesReply  # noqa: Y015
 
 @_typing.final
-class PutOfferRequest(_message.Message):
-    """See Sums.PutOffer."""
+class PutKeyOfferRequest(_message.Message):
+    """See Sums.PutKeyOffer."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3079,7 +3079,7 @@ class PutOfferRequest(_message.Message):
     device_id: _builtins.str
     """The clerk."""
     session_key: _builtins.str
-    """X25519 public key of this sitting."""
+    """X25519 public key of this session."""
     signature: _builtins.str
     """The clerk's signature of it."""
     @_builtins.property
@@ -3100,7 +3100,7 @@ class PutOfferRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PutOfferRequest: _TypeAlias = PutOfferRequest  # noqa: Y015
+Global___PutKeyOfferRequest: _TypeAlias = PutKeyOfferRequest  # noqa: Y015
 
 @_typing.final
 class SumTaken(_message.Message):
@@ -3260,8 +3260,8 @@ class ListSumLettersReply(_message.Message):
 Global___ListSumLettersReply: _TypeAlias = ListSumLettersReply  # noqa: Y015
 
 @_typing.final
-class PutMusterRequest(_message.Message):
-    """See Sums.PutMuster."""
+class PutReadyCheckRequest(_message.Message):
+    """See Sums.PutReadyCheck."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3321,7 +3321,7 @@ class PutMusterRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PutMusterRequest: _TypeAlias = PutMusterRequest  # noqa: Y015
+Global___PutReadyCheckRequest: _TypeAlias = PutReadyCheckRequest  # noqa: Y015
 
 @_typing.final
 class Survivor(_message.Message):
@@ -3378,8 +3378,8 @@ class Survivors(_message.Message):
 Global___Survivors: _TypeAlias = Survivors  # noqa: Y015
 
 @_typing.final
-class PutAgreementRequest(_message.Message):
-    """See Sums.PutAgreement."""
+class PutCommitRequest(_message.Message):
+    """See Sums.PutCommit."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3411,10 +3411,10 @@ class PutAgreementRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PutAgreementRequest: _TypeAlias = PutAgreementRequest  # noqa: Y015
+Global___PutCommitRequest: _TypeAlias = PutCommitRequest  # noqa: Y015
 
 @_typing.final
-class Agreements(_message.Message):
+class Commits(_message.Message):
     """Who agreed."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -3455,7 +3455,7 @@ class Agreements(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Agreements: _TypeAlias = Agreements  # noqa: Y015
+Global___Commits: _TypeAlias = Commits  # noqa: Y015
 
 @_typing.final
 class PutAnswerRequest(_message.Message):
@@ -3802,7 +3802,7 @@ class PruneTasksReply(_message.Message):
     events: _builtins.int
     """Entries of event logs."""
     others: _builtins.int
-    """Other rows: letters, sittings of secure sums, devices' own figures, worths of coalitions."""
+    """Other rows: letters, sessions of secure sums, devices' own figures, worths of coalitions."""
     blobs: _builtins.int
     """Stored updates and letters that nothing needs then."""
     def __init__(

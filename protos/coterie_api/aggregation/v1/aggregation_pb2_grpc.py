@@ -1691,9 +1691,9 @@ class SumsStub:
                 request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListDutiesRequest.SerializeToString,
                 response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListDutiesReply.FromString,
                 _registered_method=True)
-        self.PutOffer = channel.unary_unary(
-                '/coterie_api.aggregation.v1.Sums/PutOffer',
-                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutOfferRequest.SerializeToString,
+        self.PutKeyOffer = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Sums/PutKeyOffer',
+                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutKeyOfferRequest.SerializeToString,
                 response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumTaken.FromString,
                 _registered_method=True)
         self.ReadSum = channel.unary_unary(
@@ -1706,9 +1706,9 @@ class SumsStub:
                 request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumReader.SerializeToString,
                 response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListSumLettersReply.FromString,
                 _registered_method=True)
-        self.PutMuster = channel.unary_unary(
-                '/coterie_api.aggregation.v1.Sums/PutMuster',
-                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutMusterRequest.SerializeToString,
+        self.PutReadyCheck = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Sums/PutReadyCheck',
+                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutReadyCheckRequest.SerializeToString,
                 response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumTaken.FromString,
                 _registered_method=True)
         self.GetSurvivors = channel.unary_unary(
@@ -1716,15 +1716,15 @@ class SumsStub:
                 request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumReader.SerializeToString,
                 response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.Survivors.FromString,
                 _registered_method=True)
-        self.PutAgreement = channel.unary_unary(
-                '/coterie_api.aggregation.v1.Sums/PutAgreement',
-                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutAgreementRequest.SerializeToString,
+        self.PutCommit = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Sums/PutCommit',
+                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutCommitRequest.SerializeToString,
                 response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumTaken.FromString,
                 _registered_method=True)
-        self.GetAgreements = channel.unary_unary(
-                '/coterie_api.aggregation.v1.Sums/GetAgreements',
+        self.GetCommits = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Sums/GetCommits',
                 request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumReader.SerializeToString,
-                response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.Agreements.FromString,
+                response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.Commits.FromString,
                 _registered_method=True)
         self.PutAnswer = channel.unary_unary(
                 '/coterie_api.aggregation.v1.Sums/PutAnswer',
@@ -1754,8 +1754,8 @@ class SumsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def PutOffer(self, request, context):
-        """A clerk offers a session key for one sitting.
+    def PutKeyOffer(self, request, context):
+        """A clerk offers a session key for one session.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1775,7 +1775,7 @@ class SumsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def PutMuster(self, request, context):
+    def PutReadyCheck(self, request, context):
         """A clerk says which candidates it can serve.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -1789,14 +1789,14 @@ class SumsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def PutAgreement(self, request, context):
+    def PutCommit(self, request, context):
         """A clerk agrees to the survivors.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def GetAgreements(self, request, context):
+    def GetCommits(self, request, context):
         """Signatures of the clerks that agreed, once enough have.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -1832,9 +1832,9 @@ def add_SumsServicer_to_server(servicer, server):
                     request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListDutiesRequest.FromString,
                     response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListDutiesReply.SerializeToString,
             ),
-            'PutOffer': grpc.unary_unary_rpc_method_handler(
-                    servicer.PutOffer,
-                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutOfferRequest.FromString,
+            'PutKeyOffer': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutKeyOffer,
+                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutKeyOfferRequest.FromString,
                     response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumTaken.SerializeToString,
             ),
             'ReadSum': grpc.unary_unary_rpc_method_handler(
@@ -1847,9 +1847,9 @@ def add_SumsServicer_to_server(servicer, server):
                     request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumReader.FromString,
                     response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListSumLettersReply.SerializeToString,
             ),
-            'PutMuster': grpc.unary_unary_rpc_method_handler(
-                    servicer.PutMuster,
-                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutMusterRequest.FromString,
+            'PutReadyCheck': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutReadyCheck,
+                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutReadyCheckRequest.FromString,
                     response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumTaken.SerializeToString,
             ),
             'GetSurvivors': grpc.unary_unary_rpc_method_handler(
@@ -1857,15 +1857,15 @@ def add_SumsServicer_to_server(servicer, server):
                     request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumReader.FromString,
                     response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.Survivors.SerializeToString,
             ),
-            'PutAgreement': grpc.unary_unary_rpc_method_handler(
-                    servicer.PutAgreement,
-                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutAgreementRequest.FromString,
+            'PutCommit': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutCommit,
+                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutCommitRequest.FromString,
                     response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumTaken.SerializeToString,
             ),
-            'GetAgreements': grpc.unary_unary_rpc_method_handler(
-                    servicer.GetAgreements,
+            'GetCommits': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetCommits,
                     request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumReader.FromString,
-                    response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.Agreements.SerializeToString,
+                    response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.Commits.SerializeToString,
             ),
             'PutAnswer': grpc.unary_unary_rpc_method_handler(
                     servicer.PutAnswer,
@@ -1922,7 +1922,7 @@ class Sums:
             _registered_method=True)
 
     @staticmethod
-    def PutOffer(request,
+    def PutKeyOffer(request,
             target,
             options=(),
             channel_credentials=None,
@@ -1935,8 +1935,8 @@ class Sums:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/coterie_api.aggregation.v1.Sums/PutOffer',
-            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutOfferRequest.SerializeToString,
+            '/coterie_api.aggregation.v1.Sums/PutKeyOffer',
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutKeyOfferRequest.SerializeToString,
             coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumTaken.FromString,
             options,
             channel_credentials,
@@ -2003,7 +2003,7 @@ class Sums:
             _registered_method=True)
 
     @staticmethod
-    def PutMuster(request,
+    def PutReadyCheck(request,
             target,
             options=(),
             channel_credentials=None,
@@ -2016,8 +2016,8 @@ class Sums:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/coterie_api.aggregation.v1.Sums/PutMuster',
-            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutMusterRequest.SerializeToString,
+            '/coterie_api.aggregation.v1.Sums/PutReadyCheck',
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutReadyCheckRequest.SerializeToString,
             coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumTaken.FromString,
             options,
             channel_credentials,
@@ -2057,7 +2057,7 @@ class Sums:
             _registered_method=True)
 
     @staticmethod
-    def PutAgreement(request,
+    def PutCommit(request,
             target,
             options=(),
             channel_credentials=None,
@@ -2070,8 +2070,8 @@ class Sums:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/coterie_api.aggregation.v1.Sums/PutAgreement',
-            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutAgreementRequest.SerializeToString,
+            '/coterie_api.aggregation.v1.Sums/PutCommit',
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.PutCommitRequest.SerializeToString,
             coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumTaken.FromString,
             options,
             channel_credentials,
@@ -2084,7 +2084,7 @@ class Sums:
             _registered_method=True)
 
     @staticmethod
-    def GetAgreements(request,
+    def GetCommits(request,
             target,
             options=(),
             channel_credentials=None,
@@ -2097,9 +2097,9 @@ class Sums:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/coterie_api.aggregation.v1.Sums/GetAgreements',
+            '/coterie_api.aggregation.v1.Sums/GetCommits',
             coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.SumReader.SerializeToString,
-            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.Agreements.FromString,
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.Commits.FromString,
             options,
             channel_credentials,
             insecure,

@@ -525,19 +525,19 @@ class SumsStub:
     def __new__(cls, channel: _aio.Channel) -> SumsAsyncStub: ...
     ListDuties: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.ListDutiesRequest, _aggregation_pb2.ListDutiesReply]
     """What the device is to do as a clerk; waits up to `wait_seconds` for something."""
-    PutOffer: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.PutOfferRequest, _aggregation_pb2.SumTaken]
-    """A clerk offers a session key for one sitting."""
+    PutKeyOffer: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.PutKeyOfferRequest, _aggregation_pb2.SumTaken]
+    """A clerk offers a session key for one session."""
     ReadSum: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.ReadSumRequest, _aggregation_pb2.SumText]
     """Terms, participants or candidates of a sum, as canonical text."""
     ListSumLetters: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.SumReader, _aggregation_pb2.ListSumLettersReply]
     """Where the letters to a clerk lie, one for every candidate."""
-    PutMuster: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.PutMusterRequest, _aggregation_pb2.SumTaken]
+    PutReadyCheck: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.PutReadyCheckRequest, _aggregation_pb2.SumTaken]
     """A clerk says which candidates it can serve."""
     GetSurvivors: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.SumReader, _aggregation_pb2.Survivors]
     """The survivors clerks are to agree to."""
-    PutAgreement: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.PutAgreementRequest, _aggregation_pb2.SumTaken]
+    PutCommit: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.PutCommitRequest, _aggregation_pb2.SumTaken]
     """A clerk agrees to the survivors."""
-    GetAgreements: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.SumReader, _aggregation_pb2.Agreements]
+    GetCommits: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.SumReader, _aggregation_pb2.Commits]
     """Signatures of the clerks that agreed, once enough have."""
     PutAnswer: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.PutAnswerRequest, _aggregation_pb2.PutAnswerReply]
     """A clerk tells the digests of its share sums; the answer says which of the vectors are wanted of it."""
@@ -553,19 +553,19 @@ class SumsAsyncStub(SumsStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListDuties: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.ListDutiesRequest, _aggregation_pb2.ListDutiesReply]  # type: ignore[assignment]
     """What the device is to do as a clerk; waits up to `wait_seconds` for something."""
-    PutOffer: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.PutOfferRequest, _aggregation_pb2.SumTaken]  # type: ignore[assignment]
-    """A clerk offers a session key for one sitting."""
+    PutKeyOffer: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.PutKeyOfferRequest, _aggregation_pb2.SumTaken]  # type: ignore[assignment]
+    """A clerk offers a session key for one session."""
     ReadSum: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.ReadSumRequest, _aggregation_pb2.SumText]  # type: ignore[assignment]
     """Terms, participants or candidates of a sum, as canonical text."""
     ListSumLetters: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.SumReader, _aggregation_pb2.ListSumLettersReply]  # type: ignore[assignment]
     """Where the letters to a clerk lie, one for every candidate."""
-    PutMuster: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.PutMusterRequest, _aggregation_pb2.SumTaken]  # type: ignore[assignment]
+    PutReadyCheck: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.PutReadyCheckRequest, _aggregation_pb2.SumTaken]  # type: ignore[assignment]
     """A clerk says which candidates it can serve."""
     GetSurvivors: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.SumReader, _aggregation_pb2.Survivors]  # type: ignore[assignment]
     """The survivors clerks are to agree to."""
-    PutAgreement: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.PutAgreementRequest, _aggregation_pb2.SumTaken]  # type: ignore[assignment]
+    PutCommit: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.PutCommitRequest, _aggregation_pb2.SumTaken]  # type: ignore[assignment]
     """A clerk agrees to the survivors."""
-    GetAgreements: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.SumReader, _aggregation_pb2.Agreements]  # type: ignore[assignment]
+    GetCommits: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.SumReader, _aggregation_pb2.Commits]  # type: ignore[assignment]
     """Signatures of the clerks that agreed, once enough have."""
     PutAnswer: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.PutAnswerRequest, _aggregation_pb2.PutAnswerReply]  # type: ignore[assignment]
     """A clerk tells the digests of its share sums; the answer says which of the vectors are wanted of it."""
@@ -586,12 +586,12 @@ class SumsServicer(metaclass=_abc_1.ABCMeta):
         """What the device is to do as a clerk; waits up to `wait_seconds` for something."""
 
     @_abc_1.abstractmethod
-    def PutOffer(
+    def PutKeyOffer(
         self,
-        request: _aggregation_pb2.PutOfferRequest,
+        request: _aggregation_pb2.PutKeyOfferRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_aggregation_pb2.SumTaken, _abc.Awaitable[_aggregation_pb2.SumTaken]]:
-        """A clerk offers a session key for one sitting."""
+        """A clerk offers a session key for one session."""
 
     @_abc_1.abstractmethod
     def ReadSum(
@@ -610,9 +610,9 @@ class SumsServicer(metaclass=_abc_1.ABCMeta):
         """Where the letters to a clerk lie, one for every candidate."""
 
     @_abc_1.abstractmethod
-    def PutMuster(
+    def PutReadyCheck(
         self,
-        request: _aggregation_pb2.PutMusterRequest,
+        request: _aggregation_pb2.PutReadyCheckRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_aggregation_pb2.SumTaken, _abc.Awaitable[_aggregation_pb2.SumTaken]]:
         """A clerk says which candidates it can serve."""
@@ -626,19 +626,19 @@ class SumsServicer(metaclass=_abc_1.ABCMeta):
         """The survivors clerks are to agree to."""
 
     @_abc_1.abstractmethod
-    def PutAgreement(
+    def PutCommit(
         self,
-        request: _aggregation_pb2.PutAgreementRequest,
+        request: _aggregation_pb2.PutCommitRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_aggregation_pb2.SumTaken, _abc.Awaitable[_aggregation_pb2.SumTaken]]:
         """A clerk agrees to the survivors."""
 
     @_abc_1.abstractmethod
-    def GetAgreements(
+    def GetCommits(
         self,
         request: _aggregation_pb2.SumReader,
         context: _ServicerContext,
-    ) -> _typing.Union[_aggregation_pb2.Agreements, _abc.Awaitable[_aggregation_pb2.Agreements]]:
+    ) -> _typing.Union[_aggregation_pb2.Commits, _abc.Awaitable[_aggregation_pb2.Commits]]:
         """Signatures of the clerks that agreed, once enough have."""
 
     @_abc_1.abstractmethod

@@ -484,7 +484,7 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     EVENT_KIND_SUM_UNCHECKED: _EventKind.ValueType  # 34
     """Some share of a sum was told alike by fewer clerks than prove it, and taken all the same."""
     EVENT_KIND_SUM_FAILED: _EventKind.ValueType  # 35
-    """A sitting failed; the message says why and what follows."""
+    """A session failed; the message says why and what follows."""
     EVENT_KIND_CLERK_SILENT: _EventKind.ValueType  # 36
     """A clerk kept silent and is replaced, or left out."""
     EVENT_KIND_CLERK_OUTVOTED: _EventKind.ValueType  # 37
@@ -546,7 +546,7 @@ EVENT_KIND_SUM_TOLD: EventKind.ValueType  # 33
 EVENT_KIND_SUM_UNCHECKED: EventKind.ValueType  # 34
 """Some share of a sum was told alike by fewer clerks than prove it, and taken all the same."""
 EVENT_KIND_SUM_FAILED: EventKind.ValueType  # 35
-"""A sitting failed; the message says why and what follows."""
+"""A session failed; the message says why and what follows."""
 EVENT_KIND_CLERK_SILENT: EventKind.ValueType  # 36
 """A clerk kept silent and is replaced, or left out."""
 EVENT_KIND_CLERK_OUTVOTED: EventKind.ValueType  # 37
@@ -568,7 +568,7 @@ class _SumStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SumState.Val
     SUM_STATE_OPEN: _SumState.ValueType  # 2
     """Terms are written; devices deliver."""
     SUM_STATE_COUNTING: _SumState.ValueType  # 3
-    """Clerks muster, agree and answer."""
+    """Clerks ready check, agree and answer."""
     SUM_STATE_CLOSING: _SumState.ValueType  # 4
     """Everything to open the sum with is there."""
     SUM_STATE_SETTLING: _SumState.ValueType  # 5
@@ -576,10 +576,10 @@ class _SumStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SumState.Val
     SUM_STATE_DONE: _SumState.ValueType  # 6
     """Over."""
     SUM_STATE_FAILED: _SumState.ValueType  # 7
-    """This sitting came to nothing."""
+    """This session came to nothing."""
 
 class SumState(_SumState, metaclass=_SumStateEnumTypeWrapper):
-    """Where the sum of a cohort stands in its sitting."""
+    """Where the sum of a cohort stands in its session."""
 
 SUM_STATE_UNSPECIFIED: SumState.ValueType  # 0
 """None given."""
@@ -588,7 +588,7 @@ SUM_STATE_CALLING: SumState.ValueType  # 1
 SUM_STATE_OPEN: SumState.ValueType  # 2
 """Terms are written; devices deliver."""
 SUM_STATE_COUNTING: SumState.ValueType  # 3
-"""Clerks muster, agree and answer."""
+"""Clerks ready check, agree and answer."""
 SUM_STATE_CLOSING: SumState.ValueType  # 4
 """Everything to open the sum with is there."""
 SUM_STATE_SETTLING: SumState.ValueType  # 5
@@ -596,7 +596,7 @@ SUM_STATE_SETTLING: SumState.ValueType  # 5
 SUM_STATE_DONE: SumState.ValueType  # 6
 """Over."""
 SUM_STATE_FAILED: SumState.ValueType  # 7
-"""This sitting came to nothing."""
+"""This session came to nothing."""
 Global___SumState: _TypeAlias = SumState  # noqa: Y015
 
 class _ClerkState:
@@ -617,7 +617,7 @@ class _ClerkStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ClerkState
     """Told a share otherwise than enough others."""
 
 class ClerkState(_ClerkState, metaclass=_ClerkStateEnumTypeWrapper):
-    """Where a clerk stands in a sitting."""
+    """Where a clerk stands in a session."""
 
 CLERK_STATE_UNSPECIFIED: ClerkState.ValueType  # 0
 """None given."""
@@ -639,32 +639,32 @@ class _DutyKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DutyKind.Val
     DESCRIPTOR: _descriptor.EnumDescriptor
     DUTY_KIND_UNSPECIFIED: _DutyKind.ValueType  # 0
     """None given."""
-    DUTY_KIND_OFFER: _DutyKind.ValueType  # 1
+    DUTY_KIND_KEY_OFFER: _DutyKind.ValueType  # 1
     """Offer a session key."""
-    DUTY_KIND_MUSTER: _DutyKind.ValueType  # 2
+    DUTY_KIND_READY_CHECK: _DutyKind.ValueType  # 2
     """Say which candidates it can serve."""
-    DUTY_KIND_AGREE: _DutyKind.ValueType  # 3
+    DUTY_KIND_COMMIT: _DutyKind.ValueType  # 3
     """Agree to the survivors."""
     DUTY_KIND_ANSWER: _DutyKind.ValueType  # 4
     """Tell the sums of its shares."""
     DUTY_KIND_FORGET: _DutyKind.ValueType  # 5
-    """Forget the sitting's keys."""
+    """Forget the session's keys."""
 
 class DutyKind(_DutyKind, metaclass=_DutyKindEnumTypeWrapper):
     """What a clerk is to do."""
 
 DUTY_KIND_UNSPECIFIED: DutyKind.ValueType  # 0
 """None given."""
-DUTY_KIND_OFFER: DutyKind.ValueType  # 1
+DUTY_KIND_KEY_OFFER: DutyKind.ValueType  # 1
 """Offer a session key."""
-DUTY_KIND_MUSTER: DutyKind.ValueType  # 2
+DUTY_KIND_READY_CHECK: DutyKind.ValueType  # 2
 """Say which candidates it can serve."""
-DUTY_KIND_AGREE: DutyKind.ValueType  # 3
+DUTY_KIND_COMMIT: DutyKind.ValueType  # 3
 """Agree to the survivors."""
 DUTY_KIND_ANSWER: DutyKind.ValueType  # 4
 """Tell the sums of its shares."""
 DUTY_KIND_FORGET: DutyKind.ValueType  # 5
-"""Forget the sitting's keys."""
+"""Forget the session's keys."""
 Global___DutyKind: _TypeAlias = DutyKind  # noqa: Y015
 
 class _SumDocument:

@@ -13,7 +13,7 @@ def upgrade() -> None:
         sa.Column("task_id", sa.String(length=40), nullable=False),
         sa.Column("round", sa.Integer(), nullable=False),
         sa.Column("cohort", sa.Integer(), nullable=False),
-        sa.Column("sitting", sa.Integer(), nullable=False),
+        sa.Column("session_number", sa.Integer(), nullable=False),
         sa.Column("device_id", sa.String(length=40), nullable=False),
         sa.Column("owner_id", sa.String(length=40), nullable=False),
         sa.Column("signing_key", sa.String(length=64), nullable=False),
@@ -22,13 +22,13 @@ def upgrade() -> None:
         sa.Column("called_at", sa.Double(), nullable=False),
         sa.Column("session_key", sa.String(length=64), server_default="", nullable=False),
         sa.Column("offer", sa.String(length=128), server_default="", nullable=False),
-        sa.Column("mustered", sa.String(length=64), server_default="", nullable=False),
+        sa.Column("checked_list", sa.String(length=64), server_default="", nullable=False),
         sa.Column("ready", sa.JSON(), nullable=False),
         sa.Column("faults", sa.JSON(), nullable=False),
-        sa.Column("agreement", sa.String(length=128), server_default="", nullable=False),
+        sa.Column("commit_signature", sa.String(length=128), server_default="", nullable=False),
         sa.Column("answer", sa.JSON(), nullable=False),
         sa.Column("told", sa.Boolean(), server_default=sa.false(), nullable=False),
-        sa.PrimaryKeyConstraint("task_id", "round", "cohort", "sitting", "device_id"),
+        sa.PrimaryKeyConstraint("task_id", "round", "cohort", "session_number", "device_id"),
     )
     op.create_index("clerks_by_device", "clerks", ["device_id", "told"], unique=False)
     op.create_table(
@@ -72,7 +72,7 @@ def upgrade() -> None:
         sa.Column("task_id", sa.String(length=40), nullable=False),
         sa.Column("round", sa.Integer(), nullable=False),
         sa.Column("cohort", sa.Integer(), nullable=False),
-        sa.Column("sitting", sa.Integer(), nullable=False),
+        sa.Column("session_number", sa.Integer(), nullable=False),
         sa.Column("device_id", sa.String(length=40), nullable=False),
         sa.Column("digest", sa.String(length=64), nullable=False),
         sa.Column("masked_digest", sa.String(length=64), nullable=False),
@@ -80,7 +80,7 @@ def upgrade() -> None:
         sa.Column("letter_key", sa.String(length=64), nullable=False),
         sa.Column("signature", sa.String(length=128), nullable=False),
         sa.Column("letters", sa.JSON(), nullable=False),
-        sa.PrimaryKeyConstraint("task_id", "round", "cohort", "sitting", "device_id"),
+        sa.PrimaryKeyConstraint("task_id", "round", "cohort", "session_number", "device_id"),
     )
     op.create_index("masked_updates_by_digest", "masked_updates", ["digest"], unique=False)
     op.create_table(
@@ -157,19 +157,19 @@ def upgrade() -> None:
         sa.Column("task_id", sa.String(length=40), nullable=False),
         sa.Column("round", sa.Integer(), nullable=False),
         sa.Column("cohort", sa.Integer(), nullable=False),
-        sa.Column("sitting", sa.Integer(), nullable=False),
+        sa.Column("session_number", sa.Integer(), nullable=False),
         sa.Column("share", sa.Integer(), nullable=False),
         sa.Column("device_id", sa.String(length=40), nullable=False),
         sa.Column("asked_at", sa.Double(), nullable=False),
         sa.Column("digest", sa.String(length=64), server_default="", nullable=False),
-        sa.PrimaryKeyConstraint("task_id", "round", "cohort", "sitting", "share"),
+        sa.PrimaryKeyConstraint("task_id", "round", "cohort", "session_number", "share"),
     )
     op.create_table(
-        "sittings",
+        "sum_sessions",
         sa.Column("task_id", sa.String(length=40), nullable=False),
         sa.Column("round", sa.Integer(), nullable=False),
         sa.Column("cohort", sa.Integer(), nullable=False),
-        sa.Column("sitting", sa.Integer(), nullable=False),
+        sa.Column("session_number", sa.Integer(), nullable=False),
         sa.Column("state", sa.String(length=16), nullable=False),
         sa.Column("attempt", sa.Integer(), nullable=False),
         sa.Column("since", sa.Double(), nullable=False),
@@ -185,7 +185,7 @@ def upgrade() -> None:
         sa.Column("digest", sa.String(length=64), server_default="", nullable=False),
         sa.Column("opened", sa.String(length=64), server_default="", nullable=False),
         sa.Column("reason", sa.Text(), server_default="", nullable=False),
-        sa.PrimaryKeyConstraint("task_id", "round", "cohort", "sitting"),
+        sa.PrimaryKeyConstraint("task_id", "round", "cohort", "session_number"),
     )
     op.create_table(
         "tasks",

@@ -9,8 +9,8 @@ from coterie.secure_sums.grid import Extent
 from coterie.secure_sums.terms import Terms
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.topology.v1 import topology_pb2 as topology
-from services.aggregation.domain.secure import fault_of_sum
 from services.aggregation.domain.secure_terms import SumRules, draw_cohorts
+from services.aggregation.domain.sum_decisions import fault_of_sum
 from services.aggregation.strategies.parts.part import Part
 from services.aggregation.strategies.parts.round_plan import largest_weight
 from services.aggregation.strategies.roster import Roster

@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.secure_sums.masks import held_shares
-from services.aggregation.domain.secure import (
-    MusterAgain,
-    MusterStep,
+from services.aggregation.domain.sum_decisions import (
+    CheckAgain,
+    ReadyCheckStep,
     Settled,
     TooFewSurvivors,
     Wait,
     count_votes,
     is_whole_answer,
-    judge_musters,
+    judge_ready_checks,
     lost_clerks,
     may_join,
     rejected_devices,
@@ -26,13 +26,13 @@ from services.aggregation.domain.secure import (
 ALL = frozenset(f"d{at:02}" for at in range(20))
 
 
-def judge(ready: Mapping[int, Collection[str]], *, over: bool = False, least: int = 10, **more: int) -> MusterStep:
-    return judge_musters(
+def judge(ready: Mapping[int, Collection[str]], *, over: bool = False, least: int = 10, **more: int) -> ReadyCheckStep:
+    return judge_ready_checks(
         ready, range(more.get("clerks", 4)), ALL, least=least, quorum=more.get("quorum", 3), patience_over=over
     )
 
 
-# --- musters ----------------------------------------------------------------------------------------------------------
+# --- ready checks ----------------------------------------------------------------------------------------------------
 
 
 def test_all_clerks_are_waited_for_and_q_of_them_when_patience_ends() -> None:
@@ -45,8 +45,8 @@ def test_all_clerks_are_waited_for_and_q_of_them_when_patience_ends() -> None:
 
 def test_a_device_that_cheats_one_clerk_loses_its_place_and_the_clerk_stays() -> None:
     step = judge({0: ALL, 1: ALL, 2: ALL - {"d03"}, 3: ALL})
-    assert step == MusterAgain(frozenset(range(4)), ALL - {"d03"})
-    assert judge_musters(
+    assert step == CheckAgain(frozenset(range(4)), ALL - {"d03"})
+    assert judge_ready_checks(
         dict.fromkeys(range(4), ALL - {"d03"}), range(4), ALL - {"d03"}, least=10, quorum=3, patience_over=False
     ) == Settled(frozenset(range(4)), ALL - {"d03"})
 
@@ -55,13 +55,13 @@ def test_a_slandering_clerk_loses_its_own_place() -> None:
     """Two or more, and over a tenth of the candidates."""
     assert judge({0: ALL, 1: ALL - {"d00", "d01", "d02"}, 2: ALL, 3: ALL}) == Settled(frozenset({0, 2, 3}), ALL)
     step = judge({0: ALL, 1: ALL - {"d00", "d01"}, 2: ALL, 3: ALL})
-    assert step == MusterAgain(frozenset(range(4)), ALL - {"d00", "d01"})
+    assert step == CheckAgain(frozenset(range(4)), ALL - {"d00", "d01"})
 
 
 def test_never_fewer_than_q_clerks_remain() -> None:
     slander = ALL - {"d00", "d01", "d02"}
     step = judge({0: ALL, 1: slander, 2: ALL - {"d05", "d06", "d07"}, 3: ALL})
-    assert isinstance(step, MusterAgain)
+    assert isinstance(step, CheckAgain)
     assert len(step.committee) == 3
     assert step.committee == {0, 1, 3}, "ties: the highest position leaves"
 
@@ -83,14 +83,14 @@ def test_clerks_cannot_bring_in_strangers() -> None:
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.sets(st.sampled_from(sorted(ALL)), min_size=8), min_size=3, max_size=4), st.integers(3, 12))
 def test_what_is_settled_all_of_the_committee_can_serve(ready: list[set[str]], least: int) -> None:
-    """Musters go on until they settle or fail; the set only shrinks and everybody in Q serves all of it."""
+    """Ready checks go on until they settle or fail; the set only shrinks and everybody in Q serves all of it."""
     said = {at: frozenset(devices) for at, devices in enumerate(ready)}
     candidates, asked = ALL, frozenset(said)
     for _ in range(4):
-        step = judge_musters(
+        step = judge_ready_checks(
             {at: said[at] & candidates for at in asked}, asked, candidates, least=least, quorum=3, patience_over=False
         )
-        if not isinstance(step, MusterAgain):
+        if not isinstance(step, CheckAgain):
             break
         assert step.candidates < candidates
         candidates, asked = step.candidates, step.committee

@@ -9,8 +9,8 @@ import pytest
 from coterie.secure_sums.acceptance import Promise, check_terms
 from coterie.secure_sums.grid import Extent, NoGrid
 from coterie.secure_sums.terms import Terms
-from services.aggregation.domain.secure import fault_of_sum
 from services.aggregation.domain.secure_terms import Model, SumRules, draw_cohorts, least_survivors, make_terms
+from services.aggregation.domain.sum_decisions import fault_of_sum
 from services.aggregation.errors import BadTask
 from tests.attacks.sum_fixture import MODEL, SumFixture, circle_of, myself, names
 

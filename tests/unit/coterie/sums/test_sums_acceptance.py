@@ -59,9 +59,9 @@ def test_honest_terms_are_taken_with_noise_and_without(sum_fixture: SumFixture) 
         ({"bits": 32}, "64 bits"),
         ({"scale": 3}, "64 bits"),
         ({"heaviest": "0.0"}, "no heaviest"),
-        ({"sitting": 2}, "not signed by it for this sitting"),
-        ({"round": 2}, "not signed by it for this sitting"),
-        ({"cohort": 1}, "not signed by it for this sitting"),
+        ({"session_number": 2}, "not signed by it for this session"),
+        ({"round": 2}, "not signed by it for this session"),
+        ({"cohort": 1}, "not signed by it for this session"),
         ({"participants": "00" * 32}, "list of participants"),
         ({"count": 9}, "64 bits|list of participants"),
     ],
@@ -173,25 +173,25 @@ def database(tmp_path: Path) -> Iterator[sqlite3.Connection]:
 
 def test_a_place_is_prepared_once_and_only_upwards(sum_fixture: SumFixture, database: sqlite3.Connection) -> None:
     terms = noisy(sum_fixture.terms())
-    later = dataclasses.replace(terms, sitting=2)
+    later = dataclasses.replace(terms, session_number=2)
     other_cohort = dataclasses.replace(terms, cohort=1)
     assert notes.note(database, terms) is False
     assert notes.note(database, terms) is True
     for refused in (dataclasses.replace(terms, least=5), other_cohort):
-        with pytest.raises(TermsRefused, match="already prepared round 1, sitting 1"):
+        with pytest.raises(TermsRefused, match="already prepared round 1, session 1"):
             notes.note(database, refused)
     assert notes.note(database, later) is False
-    with pytest.raises(TermsRefused, match="sitting 2"):
+    with pytest.raises(TermsRefused, match="session 2"):
         notes.note(database, terms)
     assert notes.note(database, dataclasses.replace(terms, task="tsk_other")) is False
-    assert notes.note(database, dataclasses.replace(terms, round=2, sitting=1)) is False
+    assert notes.note(database, dataclasses.replace(terms, round=2, session_number=1)) is False
 
 
 def test_without_noise_a_model_is_told_once(sum_fixture: SumFixture, database: sqlite3.Connection) -> None:
     terms = sum_fixture.terms()
     assert notes.note(database, terms) is False
     assert notes.note(database, terms) is True
-    for again in (dataclasses.replace(terms, sitting=2), dataclasses.replace(terms, round=5)):
+    for again in (dataclasses.replace(terms, session_number=2), dataclasses.replace(terms, round=5)):
         with pytest.raises(TermsRefused, match="only one update"):
             notes.note(database, again)
     assert notes.note(database, dataclasses.replace(terms, round=2, model="11" * 32)) is False

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from coterie.protocol.letters import Header, seal
 from coterie.secure_sums import masks
 from coterie.secure_sums.acceptance import TermsRefused
-from coterie.secure_sums.clerk import BadSurvivors, NotAClerk, NotMustered, TooFewAgreements
-from coterie.secure_sums.committee_store import AgreedOtherwise, Cabinet, CabinetUnavailable, SittingOver
+from coterie.secure_sums.clerk import BadSurvivors, NotAClerk, ReadyCheckMissing, TooFewCommits
+from coterie.secure_sums.committee_store import Cabinet, CabinetUnavailable, ConflictingCommit, SessionOver
 from coterie.secure_sums.letters import LetterKey, Opened, seal_seeds, subject_of
 from coterie.secure_sums.protocol_lists import in_company, lonely
 from coterie.secure_sums.terms import BadTerms, Place
@@ -40,20 +40,20 @@ def test_an_offer_is_the_same_before_and_after_a_crash(sum_fixture: SumFixture) 
     assert sum_fixture.start(FIRST).offer(sum_fixture.place, NOON + 600) == one
 
 
-def test_a_clerk_started_anew_musters_agrees_and_answers_with_the_same_bytes(sum_fixture: SumFixture) -> None:
+def test_a_clerk_started_anew_checks_agrees_and_answers_with_the_same_bytes(sum_fixture: SumFixture) -> None:
     terms = sum_fixture.terms()
     deliveries = sum_fixture.deliver_all(terms)
-    musters = sum_fixture.muster_all(terms, deliveries)
+    ready_checks = sum_fixture.ready_check_all(terms, deliveries)
     survivors = survivors_of(deliveries)
     chosen = chosen_digest(terms, survivors)
-    agreements = sum_fixture.agree_all(terms, survivors)
+    agreements = sum_fixture.commit_all(terms, survivors)
     answer = sum_fixture.desks[FIRST].answer(terms, chosen, agreements)
     again = sum_fixture.start(FIRST)
-    with pytest.raises(NotMustered):
+    with pytest.raises(ReadyCheckMissing):
         again.answer(terms, chosen, agreements)
-    with pytest.raises(NotMustered):
+    with pytest.raises(ReadyCheckMissing):
         again.agree(terms, sum_fixture.participants, survivors)
-    assert sum_fixture.muster(terms, FIRST, deliveries) == musters[FIRST]
+    assert sum_fixture.ready_check(terms, FIRST, deliveries) == ready_checks[FIRST]
     assert again.agree(terms, sum_fixture.participants, survivors) == agreements[FIRST]
     told = again.answer(terms, chosen, agreements)
     assert (told.digests, told.signature) == (answer.digests, answer.signature)
@@ -65,7 +65,7 @@ def test_an_agreement_is_on_disk_before_it_is_signed(sum_fixture: SumFixture, mo
     """Killed between storing and sending, the clerk signs the same set and refuses any other for ever."""
     terms = sum_fixture.terms()
     deliveries = sum_fixture.deliver_all(terms)
-    sum_fixture.muster_all(terms, deliveries)
+    sum_fixture.ready_check_all(terms, deliveries)
     desk = sum_fixture.desks[FIRST]
     survivors, others = survivors_of(deliveries), survivors_of(deliveries, names(8)[:6])
 
@@ -77,8 +77,8 @@ def test_an_agreement_is_on_disk_before_it_is_signed(sum_fixture: SumFixture, mo
         desk.agree(terms, sum_fixture.participants, survivors)
     monkeypatch.undo()
     again = sum_fixture.start(FIRST)
-    sum_fixture.muster(terms, FIRST, deliveries)
-    with pytest.raises(AgreedOtherwise):
+    sum_fixture.ready_check(terms, FIRST, deliveries)
+    with pytest.raises(ConflictingCommit):
         again.agree(terms, sum_fixture.participants, others)
     assert again.agree(terms, sum_fixture.participants, survivors)
 
@@ -86,7 +86,7 @@ def test_an_agreement_is_on_disk_before_it_is_signed(sum_fixture: SumFixture, mo
 def test_a_file_that_cannot_be_written_signs_nothing(sum_fixture: SumFixture, tmp_path: Path) -> None:
     terms = sum_fixture.terms()
     deliveries = sum_fixture.deliver_all(terms)
-    sum_fixture.muster_all(terms, deliveries)
+    sum_fixture.ready_check_all(terms, deliveries)
     (tmp_path / f"{FIRST}.db").rename(tmp_path / "away.db")
     with pytest.raises(CabinetUnavailable):
         sum_fixture.desks[FIRST].agree(terms, sum_fixture.participants, survivors_of(deliveries))
@@ -96,30 +96,30 @@ def test_a_file_that_cannot_be_written_signs_nothing(sum_fixture: SumFixture, tm
 def test_nothing_is_answered_before_q_clerks_agreed(sum_fixture: SumFixture) -> None:
     terms = sum_fixture.terms()
     deliveries = sum_fixture.deliver_all(terms)
-    sum_fixture.muster_all(terms, deliveries)
+    sum_fixture.ready_check_all(terms, deliveries)
     survivors = survivors_of(deliveries)
     chosen, desk = chosen_digest(terms, survivors), sum_fixture.desks[FIRST]
     with pytest.raises(BadSurvivors, match="not agreed"):
         desk.answer(terms, chosen, {})
-    agreements = sum_fixture.agree_all(terms, survivors)
+    agreements = sum_fixture.commit_all(terms, survivors)
     two = dict(itertools.islice(agreements.items(), 2))
     for given_ in (two, {**two, "dev_03": bytes(64), "dev_09": agreements["dev_03"], "dev_02": agreements["dev_01"]}):
-        with pytest.raises(TooFewAgreements):
+        with pytest.raises(TooFewCommits):
             desk.answer(terms, chosen, given_)
     assert set(desk.answer(terms, chosen, {**two, "dev_02": agreements["dev_02"]}).digests) == {1, 2, 3}
     with pytest.raises(BadSurvivors):
         desk.answer(terms, bytes(32), agreements)
 
 
-def test_a_muster_after_the_agreement_does_not_change_the_answer(sum_fixture: SumFixture) -> None:
+def test_a_ready_check_after_the_agreement_does_not_change_the_answer(sum_fixture: SumFixture) -> None:
     terms = sum_fixture.terms()
     deliveries = sum_fixture.deliver_all(terms)
-    sum_fixture.muster_all(terms, deliveries)
+    sum_fixture.ready_check_all(terms, deliveries)
     survivors = survivors_of(deliveries)
-    agreements = sum_fixture.agree_all(terms, survivors)
-    sum_fixture.muster(terms, FIRST, {device: deliveries[device] for device in names(2)})
+    agreements = sum_fixture.commit_all(terms, survivors)
+    sum_fixture.ready_check(terms, FIRST, {device: deliveries[device] for device in names(2)})
     other = {**deliveries, "dev_05": sum_fixture.deliver(terms, "dev_05")}
-    sum_fixture.muster(terms, FIRST, other)
+    sum_fixture.ready_check(terms, FIRST, other)
     told = sum_fixture.desks[FIRST].answer(terms, chosen_digest(terms, survivors), agreements)
     again = sum_fixture.desks["dev_01"].answer(terms, chosen_digest(terms, survivors), agreements)
     assert told.digests[2] == again.digests[2]
@@ -131,34 +131,34 @@ def test_a_muster_after_the_agreement_does_not_change_the_answer(sum_fixture: Su
 def test_what_was_forgotten_is_refused_for_ever(sum_fixture: SumFixture, tmp_path: Path) -> None:
     terms = sum_fixture.terms()
     deliveries = sum_fixture.deliver_all(terms)
-    sum_fixture.muster_all(terms, deliveries)
+    sum_fixture.ready_check_all(terms, deliveries)
     survivors = survivors_of(deliveries)
-    agreements = sum_fixture.agree_all(terms, survivors)
+    agreements = sum_fixture.commit_all(terms, survivors)
     sum_fixture.desks[FIRST].forget(sum_fixture.place)
     for desk in (sum_fixture.desks[FIRST], sum_fixture.start(FIRST)):
         desk.forget(sum_fixture.place)
         for asked in (
             lambda desk=desk: desk.offer(sum_fixture.place, NOON + 600),
-            lambda: sum_fixture.muster(terms, FIRST, deliveries),
+            lambda: sum_fixture.ready_check(terms, FIRST, deliveries),
             lambda desk=desk: desk.agree(terms, sum_fixture.participants, survivors),
             lambda desk=desk: desk.answer(terms, chosen_digest(terms, survivors), agreements),
         ):
-            with pytest.raises(SittingOver):
+            with pytest.raises(SessionOver):
                 asked()
     content = (tmp_path / f"{FIRST}.db").read_bytes()
     assert terms.digest not in content
 
 
-def test_an_offer_for_a_later_sitting_forgets_the_earlier(sum_fixture: SumFixture) -> None:
+def test_an_offer_for_a_later_session_forgets_the_earlier(sum_fixture: SumFixture) -> None:
     terms = sum_fixture.terms()
     desk = sum_fixture.desks[FIRST]
-    later = dataclasses.replace(sum_fixture.place, sitting=2)
+    later = dataclasses.replace(sum_fixture.place, session_number=2)
     desk.offer(later, NOON + 600)
     for earlier in (sum_fixture.place, dataclasses.replace(sum_fixture.place, round=0)):
-        with pytest.raises(SittingOver):
+        with pytest.raises(SessionOver):
             desk.offer(earlier, NOON + 600)
-    with pytest.raises(SittingOver):
-        desk.muster(terms, sum_fixture.participants, [], {})
+    with pytest.raises(SessionOver):
+        desk.ready_check(terms, sum_fixture.participants, [], {})
     desk.offer(dataclasses.replace(sum_fixture.place, task="tsk_other"), NOON + 600)
     desk.offer(dataclasses.replace(sum_fixture.place, cohort=1), NOON + 600)
 
@@ -179,7 +179,7 @@ def test_a_clerk_forgets_by_itself_in_time(sum_fixture: SumFixture, deadline: fl
     assert desk.offer(sum_fixture.place, NOON + deadline)
     sum_fixture.now = NOON + kept_seconds
     desk.tidy()
-    with pytest.raises(SittingOver):
+    with pytest.raises(SessionOver):
         desk.offer(sum_fixture.place, NOON + deadline)
 
 
@@ -198,23 +198,23 @@ def test_terms_that_name_another_key_are_refused(sum_fixture: SumFixture) -> Non
     terms = sum_fixture.terms()
     deliveries = sum_fixture.deliver_all(terms)
     with pytest.raises(NotAClerk, match="session key"):
-        sum_fixture.muster(resigned(terms, FIRST), FIRST, deliveries)
+        sum_fixture.ready_check(resigned(terms, FIRST), FIRST, deliveries)
     named = dataclasses.replace(terms.clerks[0], signing_key=keys_of("dev_07").public().signing)
     with pytest.raises(NotAClerk, match="signing key"):
-        sum_fixture.muster(dataclasses.replace(terms, clerks=(named, *terms.clerks[1:])), FIRST, deliveries)
+        sum_fixture.ready_check(dataclasses.replace(terms, clerks=(named, *terms.clerks[1:])), FIRST, deliveries)
     with pytest.raises(NotAClerk, match="do not name"):
         sum_fixture.desks[FIRST].agree(
             dataclasses.replace(terms, clerks=terms.clerks[1:]), sum_fixture.participants, []
         )
     with pytest.raises(BadTerms, match="participants"):
-        sum_fixture.desks[FIRST].muster(dataclasses.replace(terms, count=9), sum_fixture.participants, [], {})
+        sum_fixture.desks[FIRST].ready_check(dataclasses.replace(terms, count=9), sum_fixture.participants, [], {})
 
 
-def test_survivors_nobody_mustered_or_too_few_or_twice_are_refused(sum_fixture: SumFixture) -> None:
+def test_survivors_nobody_checked_or_too_few_or_twice_are_refused(sum_fixture: SumFixture) -> None:
     terms = sum_fixture.terms()
     deliveries = sum_fixture.deliver_all(terms, without=["dev_07"])
     late = sum_fixture.deliver(terms, "dev_07")
-    sum_fixture.muster(terms, FIRST, deliveries)
+    sum_fixture.ready_check(terms, FIRST, deliveries)
     desk, survivors = sum_fixture.desks[FIRST], survivors_of(deliveries)
     other_root = [*survivors[:-1], (survivors[-1][0], bytes(32))]
     for wrong in (
@@ -227,7 +227,7 @@ def test_survivors_nobody_mustered_or_too_few_or_twice_are_refused(sum_fixture: 
         with pytest.raises(BadSurvivors):
             desk.agree(terms, sum_fixture.participants, wrong)
     other = dataclasses.replace(terms, least=3)
-    with pytest.raises(NotMustered):
+    with pytest.raises(ReadyCheckMissing):
         desk.agree(other, sum_fixture.participants, survivors)
     assert desk.agree(terms, sum_fixture.participants, survivors)
 
@@ -290,9 +290,9 @@ def test_every_kind_of_bad_letter_has_its_fault(sum_fixture: SumFixture, fault: 
     upload = Upload(victim.upload.masked, tuple(signed), key.public, tuple(told))
     victim.upload, victim.signature = upload, keys_of("dev_06").sign(upload.message(terms, "dev_06"))
     for clerk in sum_fixture.desks:
-        muster = sum_fixture.muster(terms, clerk, deliveries)
-        assert muster.faults == {"dev_06": fault}
-        assert set(muster.ready) == set(deliveries) - {"dev_06"}
+        ready_check = sum_fixture.ready_check(terms, clerk, deliveries)
+        assert ready_check.faults == {"dev_06": fault}
+        assert set(ready_check.ready) == set(deliveries) - {"dev_06"}
 
 
 @pytest.mark.parametrize("change", ["missing", "extra", "type", "rows", "negative"])
@@ -324,7 +324,7 @@ def test_letters_of_other_shapes_are_faults_not_errors(sum_fixture: SumFixture, 
     )
     victim.upload = dataclasses.replace(victim.upload, letter_key=key.public, letters=letters)
     victim.signature = keys_of("dev_06").sign(victim.upload.message(terms, "dev_06"))
-    assert sum_fixture.muster(terms, FIRST, deliveries).faults == {"dev_06": "shape"}
+    assert sum_fixture.ready_check(terms, FIRST, deliveries).faults == {"dev_06": "shape"}
 
 
 def test_letters_have_one_size_whatever_company_is_kept(sum_fixture: SumFixture) -> None:
@@ -354,7 +354,7 @@ def test_a_letter_key_of_small_order_is_a_fault(sum_fixture: SumFixture) -> None
     victim = deliveries["dev_06"]
     victim.upload = dataclasses.replace(victim.upload, letter_key=bytes(32))
     victim.signature = keys_of("dev_06").sign(victim.upload.message(terms, "dev_06"))
-    assert sum_fixture.muster(terms, FIRST, deliveries).faults == {"dev_06": "letter"}
+    assert sum_fixture.ready_check(terms, FIRST, deliveries).faults == {"dev_06": "letter"}
 
 
 @pytest.mark.parametrize("bits", [32, 64])
@@ -370,7 +370,7 @@ def test_a_body_is_read_as_it_was_made_and_its_signature_holds(tmp_path: Path, b
     check_signature(read, terms, "dev_05", signing_key, delivery.signature)
     for device, of, signature in (
         ("dev_06", terms, delivery.signature),
-        ("dev_05", dataclasses.replace(terms, sitting=2), delivery.signature),
+        ("dev_05", dataclasses.replace(terms, session_number=2), delivery.signature),
         ("dev_05", terms, bytes(64)),
     ):
         with pytest.raises(BadMaskedUpdate, match="not signed"):

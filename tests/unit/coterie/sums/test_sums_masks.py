@@ -28,7 +28,7 @@ def test_any_t_clerks_hold_every_share_and_any_fewer_miss_one(clerks: int, thres
 @pytest.mark.parametrize(("clerks", "threshold"), ALL)
 def test_two_agreeing_groups_share_an_honest_clerk(clerks: int, threshold: int) -> None:
     """Any two groups of q share at least t clerks; with q − 1 some two do not."""
-    q = masks.agreement_quorum(clerks, threshold)
+    q = masks.commit_quorum(clerks, threshold)
     assert q <= clerks
     shared = [len(set(a) & set(b)) for a in combinations(range(clerks), q) for b in combinations(range(clerks), q)]
     assert min(shared) >= threshold
@@ -48,7 +48,7 @@ def test_the_opened_sum_is_the_clear_sum_for_every_set_and_every_lost_clerk(
     clerks: int, threshold: int, bits: int, tmp_path: Path
 ) -> None:
     """X = Σ values for every S of at least `least`, with any m − q clerks silent."""
-    q = masks.agreement_quorum(clerks, threshold)
+    q = masks.commit_quorum(clerks, threshold)
     sets = [chosen for size in (4, 5) for chosen in combinations(names(5), size)]
     for number, chosen in enumerate(sets if clerks < 5 else sets[-2:]):
         sum_fixture = SumFixture(
@@ -59,9 +59,9 @@ def test_the_opened_sum_is_the_clear_sum_for_every_set_and_every_lost_clerk(
         deliveries = {
             device: sum_fixture.deliver(terms, device, row) for device, row in zip(names(5), small, strict=True)
         }
-        sum_fixture.muster_all(terms, deliveries)
+        sum_fixture.ready_check_all(terms, deliveries)
         survivors = survivors_of(deliveries, chosen)
-        agreements = sum_fixture.agree_all(terms, survivors)
+        agreements = sum_fixture.commit_all(terms, survivors)
         answers = sum_fixture.answer_all(terms, chosen_digest(terms, survivors), agreements)
         alive = [deliveries[device] for device in chosen]
         for there in combinations(answers.values(), q):

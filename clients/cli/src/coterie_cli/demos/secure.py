@@ -38,7 +38,7 @@ DEVICES, ROUNDS = 50, 20
 EPSILON, DELTA = 4.0, 1e-5
 QUORUM, LOST_SHARE = 0.65, 1 / 3
 SPARE = 2
-"""Sittings that may fail, when clerks are lost, and be held again: each is charged again."""
+"""Sessions that may fail, when clerks are lost, and be held again: each is charged again."""
 EVEN = 100.0
 """Concentration of the draw by which digits are dealt."""
 TRAINING = {"epochs": 5, "batch_size": 64, "learning_rate": 1.0, "clip_norm": 0.5}
@@ -85,7 +85,7 @@ def _said_once() -> Iterator[None]:
 
 
 def noise_for(rounds: int) -> float:
-    """Noise multiplier of each round's sum for ε in all of them and in the spare sittings: their ρ add up."""
+    """Noise multiplier of each round's sum for ε in all of them and in the spare sessions: their ρ add up."""
     return exact_multiplier(EPSILON, DELTA) * math.sqrt(rounds + SPARE)
 
 

@@ -1,6 +1,6 @@
 """A device as clerk of secure sums, in a thread of its own: duties are served while it trains.
 
-Few devices are clerks. One that has offered itself for no sitting asks for no duties while it waits for work: the
+Few devices are clerks. One that has offered itself for no session asks for no duties while it waits for work: the
 answer says when it is called. A platform that says so falsely is asked once, and one that never does finds no clerk.
 
 Every duty can be served again after a crash: session keys, agreements and marks are in the clerk's file before anything
@@ -21,7 +21,7 @@ from coterie.protocol.keys import DeviceKeys
 from coterie.protocol.transport import Interrupted, Stop
 from coterie.records import Duty, DutyKind
 from coterie.secure_sums.canonical import NotCanonical
-from coterie.secure_sums.clerk import Answer, Clerk, NotMustered
+from coterie.secure_sums.clerk import Answer, Clerk, ReadyCheckMissing
 from coterie.secure_sums.committee_store import Cabinet, ClerkRefuses
 from coterie.secure_sums.protocol_lists import read_candidates
 from coterie.secure_sums.terms import BadTerms, Participants, Place, Terms, survivors_digest
@@ -47,9 +47,9 @@ class Clerking:
         self._survivors: dict[Place, bytes] = {}
         self._thread = threading.Thread(target=self._serve, name=f"clerk-{device_id}", daemon=True)
         self._acts: dict[str, Callable[[Duty, Place], None]] = {
-            DutyKind.OFFER: self._offer,
-            DutyKind.MUSTER: self._muster,
-            DutyKind.AGREE: self._agree,
+            DutyKind.KEY_OFFER: self._offer,
+            DutyKind.READY_CHECK: self._ready_check,
+            DutyKind.COMMIT: self._agree,
             DutyKind.ANSWER: self._answer,
             DutyKind.FORGET: self._forget,
         }
@@ -89,7 +89,7 @@ class Clerking:
         try:
             self._clerk.tidy()
             while not self._stop.is_set:
-                # Once more when it ends: its last sitting is to be forgotten.
+                # Once more when it ends: its last session is to be forgotten.
                 ending = self._ending.is_set()
                 duties = self._platform.duties(wait_seconds=0.0 if ending else POLL_SECONDS)
                 if duties and duties == last:
@@ -111,7 +111,7 @@ class Clerking:
             act = self._acts.get(duty.kind)
             try:
                 if act is not None:  # a newer platform may know more duties
-                    act(duty, Place(duty.task_id, duty.cohort, duty.round, duty.sitting))
+                    act(duty, Place(duty.task_id, duty.cohort, duty.round, duty.session_number))
             except RoundOver as error:
                 _log.info("%s comes too late to %s in round %d: %s", self._device_id, duty.kind, duty.round, error)
             except (ClerkRefuses, BadTerms, NotCanonical, CoterieError) as error:
@@ -122,24 +122,24 @@ class Clerking:
 
     def _offer(self, duty: Duty, place: Place) -> None:
         offer = self._clerk.offer(place, duty.deadline_at)
-        self._platform.put_offer(place, self._device_id, session_key=offer.session_key, signature=offer.signature)
+        self._platform.put_key_offer(place, self._device_id, session_key=offer.session_key, signature=offer.signature)
 
-    def _muster(self, _duty: Duty, place: Place) -> None:
-        self._mustered(place, tell=True)
+    def _ready_check(self, _duty: Duty, place: Place) -> None:
+        self._checked(place, tell=True)
 
     def _agree(self, _duty: Duty, place: Place) -> None:
         digest, signature = self._agreed(place)
         self._survivors[place] = digest
-        self._platform.put_agreement(place, self._device_id, digest=digest, signature=signature)
+        self._platform.put_commit(place, self._device_id, digest=digest, signature=signature)
 
     def _answer(self, _duty: Duty, place: Place) -> None:
         terms, survivors = self._terms(place), self._survivors.get(place)
         if survivors is None:  # started anew since it agreed
             survivors = survivors_digest(terms.digest, self._platform.sum_survivors(place))
-        agreements = self._platform.sum_agreements(place)
+        agreements = self._platform.sum_commits(place)
         try:
             answer = self._clerk.answer(terms, survivors, agreements)
-        except NotMustered:  # started anew since it agreed
+        except ReadyCheckMissing:  # started anew since it agreed
             self._agreed(place)
             answer = self._clerk.answer(terms, survivors, agreements)
         self._tell(place, answer)
@@ -171,24 +171,28 @@ class Clerking:
     def _participants(self, terms: Terms) -> Participants:
         return Participants.read(self._platform.sum_participants(terms.place, terms.participants))
 
-    def _mustered(self, place: Place, *, tell: bool) -> None:
+    def _checked(self, place: Place, *, tell: bool) -> None:
         self._read.pop(place, None)  # a platform put back from a backup may have made others since
         terms = self._terms(place)
         candidates = read_candidates(self._platform.sum_candidates(place))
         letters = self._platform.sum_letters(place)
-        muster = self._clerk.muster(terms, self._participants(terms), candidates, letters)
+        ready_check = self._clerk.ready_check(terms, self._participants(terms), candidates, letters)
         if tell:
-            self._platform.put_muster(
-                place, self._device_id, candidates=muster.candidates, ready=muster.ready, faults=muster.faults
+            self._platform.put_ready_check(
+                place,
+                self._device_id,
+                candidates=ready_check.candidates,
+                ready=ready_check.ready,
+                faults=ready_check.faults,
             )
 
     def _agreed(self, place: Place) -> tuple[bytes, bytes]:
-        """Digest of the survivors and this clerk's signature of it; mustered again if it was started anew."""
+        """Digest of the survivors and this clerk's signature of it; checked again if it was started anew."""
         terms, survivors = self._terms(place), self._platform.sum_survivors(place)
         participants = self._participants(terms)
         try:
             signature = self._clerk.agree(terms, participants, survivors)
-        except NotMustered:
-            self._mustered(place, tell=False)
+        except ReadyCheckMissing:
+            self._checked(place, tell=False)
             signature = self._clerk.agree(terms, participants, survivors)
         return survivors_digest(terms.digest, survivors), signature

@@ -22,10 +22,10 @@ class SecureSumApi(RestClient):
         params = {"wait": wait_seconds}
         return self.ask(Items[Duty], "GET", "/v1/duties", params=params, wait_seconds=wait_seconds).items
 
-    def put_offer(self, place: Place, device_id: str, *, session_key: bytes, signature: bytes) -> None:
-        """Offers a session key for a sitting; safe to repeat with the same key."""
+    def put_key_offer(self, place: Place, device_id: str, *, session_key: bytes, signature: bytes) -> None:
+        """Offers a session key for a session; safe to repeat with the same key."""
         body = {"session_key": session_key.hex(), "signature": signature.hex()}
-        self.request("PUT", f"{_path(place)}/offers/{device_id}", json=body)
+        self.request("PUT", f"{_path(place)}/key-offers/{device_id}", json=body)
 
     def sum_terms(self, place: Place) -> str:
         """The canonical text of a sum's terms, for its clerks; devices find it in their work."""
@@ -48,12 +48,12 @@ class SecureSumApi(RestClient):
         stream = self.request("GET", f"{_path(place)}/letters", consume=lambda response: response.read())
         return dict(read_framed(io.BytesIO(stream)))
 
-    def put_muster(
+    def put_ready_check(
         self, place: Place, device_id: str, *, candidates: str, ready: Sequence[str], faults: Mapping[str, str]
     ) -> None:
         """Says which of the candidates (named by their list's digest) this clerk can serve."""
         body = {"candidates": candidates, "ready": list(ready), "faults": dict(faults)}
-        self.request("PUT", f"{_path(place)}/musters/{device_id}", json=body)
+        self.request("PUT", f"{_path(place)}/ready-checks/{device_id}", json=body)
 
     def sum_survivors(self, place: Place) -> list[tuple[str, bytes]]:
         """Whom the clerks are to agree to, by id, each with its root; `BadTerms` if it is no such list."""
@@ -63,14 +63,14 @@ class SecureSumApi(RestClient):
         found = self.ask(SurvivorList, "GET", f"{_path(place)}/survivors")
         return read_survivors(canonical.encode([list(row) for row in found.survivors]))
 
-    def put_agreement(self, place: Place, device_id: str, *, digest: bytes, signature: bytes) -> None:
+    def put_commit(self, place: Place, device_id: str, *, digest: bytes, signature: bytes) -> None:
         """Agrees to the survivors with this digest."""
         body = {"digest": digest.hex(), "signature": signature.hex()}
-        self.request("PUT", f"{_path(place)}/agreements/{device_id}", json=body)
+        self.request("PUT", f"{_path(place)}/commits/{device_id}", json=body)
 
-    def sum_agreements(self, place: Place) -> Mapping[str, bytes]:
+    def sum_commits(self, place: Place) -> Mapping[str, bytes]:
         """Signatures of the clerks that agreed; one that is no hexadecimal text is left out."""
-        found: Any = self.request("GET", f"{_path(place)}/agreements")
+        found: Any = self.request("GET", f"{_path(place)}/commits")
         if not isinstance(found, Mapping):
             raise BadAnswer("the platform's answer cannot be read: agreements are not an object")
         return {clerk: signature for clerk, text in found.items() if (signature := _bytes(text)) is not None}
@@ -96,7 +96,7 @@ class SecureSumApi(RestClient):
 
 
 def _path(place: Place) -> str:
-    return f"/v1/tasks/{place.task}/rounds/{place.round}/sums/{place.cohort}/{place.sitting}"
+    return f"/v1/tasks/{place.task}/rounds/{place.round}/sums/{place.cohort}/{place.session_number}"
 
 
 def _bytes(text: object) -> bytes | None:

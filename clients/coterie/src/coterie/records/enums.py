@@ -176,7 +176,7 @@ class EventKind(OpenEnum):
 
 
 class SumState(OpenEnum):
-    """Where the sum of a cohort stands in its sitting."""
+    """Where the sum of a cohort stands in its session."""
 
     CALLING = "calling"
     OPEN = "open"
@@ -188,7 +188,7 @@ class SumState(OpenEnum):
 
 
 class ClerkState(OpenEnum):
-    """Where a clerk stands in a sitting."""
+    """Where a clerk stands in a session."""
 
     SERVING = "serving"
     RELEASED = "released"
@@ -200,9 +200,9 @@ class ClerkState(OpenEnum):
 class DutyKind(OpenEnum):
     """What a clerk is to do."""
 
-    OFFER = "offer"
-    MUSTER = "muster"
-    AGREE = "agree"
+    KEY_OFFER = "key_offer"
+    READY_CHECK = "ready_check"
+    COMMIT = "commit"
     ANSWER = "answer"
     FORGET = "forget"
 

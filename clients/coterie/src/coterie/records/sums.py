@@ -13,15 +13,15 @@ class Duty(Record):
     """Something a clerk is to do."""
 
     kind: DutyKind
-    """"offer", "muster", "agree", "answer" or "forget"."""
+    """One of key_offer, ready_check, commit, answer and forget."""
     task_id: str
     round: int
-    sitting: int
+    session_number: int
     """Committees that served this sum in this round, this one included."""
     cohort: int
     """Which sum of the round, from 0."""
     deadline_at: float
-    """Until when; of an offer, when the whole sitting ends at the latest."""
+    """Until when; of an offer, when the whole session ends at the latest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -358,6 +358,6 @@ class Pruning(Record):
     events: int
     """Entries of event logs."""
     others: int
-    """Other rows: letters, sittings of secure sums, devices' own figures, worths of coalitions."""
+    """Other rows: letters, sessions of secure sums, devices' own figures, worths of coalitions."""
     blobs: int
     """Stored updates and letters that nothing needs then."""

@@ -97,7 +97,7 @@ def _check_clerks(terms: Terms, myself: Myself, circle: Circle) -> None:
         if not signed_by(
             clerk.signing_key, offer_message(terms.place, clerk.device, clerk.session_key), clerk.signature
         ):
-            raise TermsRefused(f"the offer of clerk {clerk.device} is not signed by it for this sitting")
+            raise TermsRefused(f"the offer of clerk {clerk.device} is not signed by it for this session")
         pinned = known.get(clerk.device)
         if pinned is None:
             strangers.append(clerk)

@@ -1,8 +1,8 @@
-"""A clerk's work in one sitting: offer a key, muster candidates, agree to survivors, tell sums of its shares, forget.
+"""A clerk's work in one session: offer a key, check candidates, commit to survivors, report share sums, forget.
 
 Every step is a pure function of what the platform shows and of what the clerk keeps, so a clerk that was killed is
 asked again and gives the same bytes. Each step takes the platform for a liar: it checks the terms, the participants and
-every signature itself, and agrees to one set of survivors in a sitting, for ever.
+every signature itself, and agrees to one set of survivors in a session, for ever.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from coterie.protocol.keys import DeviceKeys
 from coterie.secure_sums import masks
 from coterie.secure_sums.committee_store import Cabinet, ClerkRefuses
 from coterie.secure_sums.letters import Fault, FaultKind, Opened, open_seeds
-from coterie.secure_sums.masks import Words, agreement_quorum, digest
+from coterie.secure_sums.masks import Words, commit_quorum, digest
 from coterie.secure_sums.protocol_lists import Candidate, Survivors, candidates_text, in_company, list_digest, lonely
 from coterie.secure_sums.terms import (
     Participants,
     Place,
     Terms,
-    agreement_message,
     answer_message,
+    commit_message,
     offer_message,
     signed_by,
     survivors_digest,
@@ -40,24 +40,24 @@ class BadSurvivors(ClerkRefuses):
     """Survivors this clerk cannot agree to."""
 
 
-class NotMustered(ClerkRefuses):
-    """The clerk does not have the seeds at hand (it was started anew); muster and agree again, then ask again."""
+class ReadyCheckMissing(ClerkRefuses):
+    """The clerk does not have the seeds at hand (it was started anew); ready_check and agree again, then ask again."""
 
 
-class TooFewAgreements(ClerkRefuses):
+class TooFewCommits(ClerkRefuses):
     """Fewer than q clerks agreed to these survivors; nothing is told."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A key for one sitting, signed."""
+    """A key for one session, signed."""
 
     session_key: bytes
     signature: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Muster:
+class ReadyCheck:
     """Which candidates a clerk can serve, by id, and what is wrong with the others."""
 
     candidates: str
@@ -76,7 +76,7 @@ class Answer:
 
 
 @dataclass(slots=True)
-class _Sitting:
+class _ClerkSession:
     """What a clerk has in memory about a place. Seeds are here and nowhere else."""
 
     terms: bytes
@@ -90,19 +90,19 @@ class Clerk:
 
     def __init__(self, device: str, keys: DeviceKeys, cabinet: Cabinet, clock: Callable[[], float] = time.time) -> None:
         self._device, self._keys, self._cabinet, self._clock = device, keys, cabinet, clock
-        self._sittings: dict[Place, _Sitting] = {}
+        self._sessions: dict[Place, _ClerkSession] = {}
 
     def offer(self, place: Place, deadline_at: float) -> Offer:
         """A session key for a place, stored before it is told; the same again when asked again."""
         self.tidy()
         private = self._cabinet.open_session(place, lambda: bytes(PrivateKey.generate()), self._clock(), deadline_at)
-        self._drop(lambda other: (other.round, other.sitting) < (place.round, place.sitting), place)
+        self._drop(lambda other: (other.round, other.session_number) < (place.round, place.session_number), place)
         public = bytes(PrivateKey(private).public_key)
         return Offer(public, self._keys.sign(offer_message(place, self._device, public)))
 
-    def muster(
+    def ready_check(
         self, terms: Terms, participants: Participants, candidates: list[Candidate], letters: Mapping[str, bytes]
-    ) -> Muster:
+    ) -> ReadyCheck:
         """Opens every candidate's letter, then drops those without their company."""
         position, session_key = self._seat(terms)
         participants.check(terms)
@@ -117,7 +117,7 @@ class Clerk:
         ready = in_company(opened, participants.key_digests)
         faults.update(dict.fromkeys(opened.keys() - ready, "company"))
         self._remember(terms, {(c.device, c.root): opened[c.device] for c in candidates if c.device in opened})
-        return Muster(
+        return ReadyCheck(
             list_digest(candidates_text(candidates)),
             tuple(sorted(ready, key=str.encode)),
             {device: faults[device] for device in sorted(faults, key=str.encode)},
@@ -130,32 +130,32 @@ class Clerk:
         members = self._checked(terms, participants, survivors)
         chosen = survivors_digest(terms.digest, survivors)
         self._cabinet.agree(terms.place, terms.digest, chosen)
-        sitting = self._sittings[terms.place]
-        sitting.agreed = (chosen, list(members.items()))
-        return self._keys.sign(agreement_message(terms.digest, chosen))
+        session = self._sessions[terms.place]
+        session.agreed = (chosen, list(members.items()))
+        return self._keys.sign(commit_message(terms.digest, chosen))
 
     def answer(self, terms: Terms, survivors: bytes, agreements: Mapping[str, bytes]) -> Answer:
         """Sums of this clerk's shares, if it and q clerks in all agreed to the survivors D."""
         position, _ = self._seat(terms)
         if self._cabinet.agreed(terms.place) != (terms.digest, survivors):
             raise BadSurvivors("this clerk has not agreed to these survivors; nothing is told")
-        if _agreeing(terms, survivors, agreements) < agreement_quorum(len(terms.clerks), terms.threshold):
-            raise TooFewAgreements("too few clerks agreed to these survivors; nothing is told")
-        sitting = self._sittings.get(terms.place)
-        if sitting is None or sitting.agreed is None or sitting.agreed[0] != survivors:
-            raise NotMustered("this clerk was started anew; show it the letters and the survivors again")
-        if sitting.answer is None:
-            sitting.answer = self._summed(terms, position, survivors, sitting.agreed[1])
-        return sitting.answer
+        if _agreeing(terms, survivors, agreements) < commit_quorum(len(terms.clerks), terms.threshold):
+            raise TooFewCommits("too few clerks agreed to these survivors; nothing is told")
+        session = self._sessions.get(terms.place)
+        if session is None or session.agreed is None or session.agreed[0] != survivors:
+            raise ReadyCheckMissing("this clerk was started anew; show it the letters and the survivors again")
+        if session.answer is None:
+            session.answer = self._summed(terms, position, survivors, session.agreed[1])
+        return session.answer
 
     def forget(self, place: Place) -> None:
-        """The sitting is over: mark it, then delete what was kept. The seeds go with it."""
+        """The session is over: mark it, then delete what was kept. The seeds go with it."""
         self._cabinet.forget(place)
-        self._drop(lambda other: (other.round, other.sitting) <= (place.round, place.sitting), place)
+        self._drop(lambda other: (other.round, other.session_number) <= (place.round, place.session_number), place)
 
     @property
     def is_seated(self) -> bool:
-        """Whether it has offered itself for a sitting that is not over."""
+        """Whether it has offered itself for a session that is not over."""
         return not self._cabinet.is_empty
 
     def tidy(self) -> None:
@@ -179,12 +179,12 @@ class Clerk:
         return position, session_key
 
     def _remember(self, terms: Terms, opened: dict[tuple[str, bytes], Opened]) -> None:
-        """Keeps what the last muster opened; what was opened under other terms of the place does not count."""
-        sitting = self._sittings.get(terms.place)
-        if sitting is None or sitting.terms != terms.digest:
-            self._sittings[terms.place] = _Sitting(terms.digest, opened)
+        """Keeps what the last ready_check opened; what was opened under other terms of the place does not count."""
+        session = self._sessions.get(terms.place)
+        if session is None or session.terms != terms.digest:
+            self._sessions[terms.place] = _ClerkSession(terms.digest, opened)
         else:
-            sitting.opened = opened
+            session.opened = opened
 
     def _checked(self, terms: Terms, participants: Participants, survivors: Survivors) -> dict[str, Opened]:
         """What was opened of each survivor, if this clerk can agree to the set."""
@@ -193,14 +193,14 @@ class Clerk:
             raise BadSurvivors("survivors are listed by id, nobody twice")
         if len(names) < terms.least:
             raise BadSurvivors(f"{len(names)} survivors are fewer than the {terms.least} the terms promise")
-        sitting = self._sittings.get(terms.place)
-        if sitting is None or sitting.terms != terms.digest:
-            raise NotMustered("this clerk has mustered nobody under these terms; show it the letters again")
+        session = self._sessions.get(terms.place)
+        if session is None or session.terms != terms.digest:
+            raise ReadyCheckMissing("this clerk has checked nobody under these terms; show it the letters again")
         members = {}
         for device, root in survivors:
-            known = sitting.opened.get((device, root))
+            known = session.opened.get((device, root))
             if known is None:
-                raise BadSurvivors("somebody among the survivors was not mustered by this clerk with these seeds")
+                raise BadSurvivors("somebody among the survivors was not checked by this clerk with these seeds")
             members[device] = known
         if lonely(members, participants.key_digests, members):
             raise BadSurvivors("somebody among the survivors is without the company it insists on")
@@ -222,9 +222,9 @@ class Clerk:
         return Answer(survivors, digests, signature, sums)
 
     def _drop(self, over: Callable[[Place], bool], like: Place) -> None:
-        for place in list(self._sittings):
+        for place in list(self._sessions):
             if (place.task, place.cohort) == (like.task, like.cohort) and over(place):
-                del self._sittings[place]
+                del self._sessions[place]
 
 
 def _open(
@@ -250,7 +250,7 @@ def _open(
 
 def _agreeing(terms: Terms, survivors: bytes, agreements: Mapping[str, bytes]) -> int:
     """How many distinct clerks of the terms signed D; invalid signatures are passed over."""
-    message = agreement_message(terms.digest, survivors)
+    message = commit_message(terms.digest, survivors)
     return sum(
         signed_by(clerk.signing_key, message, agreements[clerk.device])
         for clerk in terms.clerks

@@ -18,29 +18,29 @@ DAY_SECONDS = 86_400.0
 MOST_SECONDS = 8 * DAY_SECONDS
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS sessions (
-    task TEXT NOT NULL, cohort INTEGER NOT NULL, round INTEGER NOT NULL, sitting INTEGER NOT NULL,
-    session_key BLOB NOT NULL, forget_at REAL NOT NULL, PRIMARY KEY (task, cohort, round, sitting));
+    task TEXT NOT NULL, cohort INTEGER NOT NULL, round INTEGER NOT NULL, session_number INTEGER NOT NULL,
+    session_key BLOB NOT NULL, forget_at REAL NOT NULL, PRIMARY KEY (task, cohort, round, session_number));
 CREATE TABLE IF NOT EXISTS agreements (
-    task TEXT NOT NULL, cohort INTEGER NOT NULL, round INTEGER NOT NULL, sitting INTEGER NOT NULL,
-    terms BLOB NOT NULL, survivors BLOB NOT NULL, PRIMARY KEY (task, cohort, round, sitting));
+    task TEXT NOT NULL, cohort INTEGER NOT NULL, round INTEGER NOT NULL, session_number INTEGER NOT NULL,
+    terms BLOB NOT NULL, survivors BLOB NOT NULL, PRIMARY KEY (task, cohort, round, session_number));
 CREATE TABLE IF NOT EXISTS marks (
-    task TEXT NOT NULL, cohort INTEGER NOT NULL, round INTEGER NOT NULL, sitting INTEGER NOT NULL,
+    task TEXT NOT NULL, cohort INTEGER NOT NULL, round INTEGER NOT NULL, session_number INTEGER NOT NULL,
     PRIMARY KEY (task, cohort));
 """
-_AT = "task = ? AND cohort = ? AND round = ? AND sitting = ?"
-_UP_TO = "task = ? AND cohort = ? AND (round < ? OR (round = ? AND sitting <= ?))"
+_AT = "task = ? AND cohort = ? AND round = ? AND session_number = ?"
+_UP_TO = "task = ? AND cohort = ? AND (round < ? OR (round = ? AND session_number <= ?))"
 
 
 class ClerkRefuses(Exception):
     """A clerk does not do what it was asked."""
 
 
-class SittingOver(ClerkRefuses):
-    """The sitting is over for this clerk, or it never offered itself for it."""
+class SessionOver(ClerkRefuses):
+    """The session is over for this clerk, or it never offered itself for it."""
 
 
-class AgreedOtherwise(ClerkRefuses):
-    """The clerk agreed to other survivors, or other terms, in this sitting."""
+class ConflictingCommit(ClerkRefuses):
+    """The clerk agreed to other survivors, or other terms, in this session."""
 
 
 class CabinetUnavailable(ClerkRefuses):
@@ -65,19 +65,19 @@ class Cabinet:
             known = _session(database, place)
             if known is not None:
                 return known
-            _mark_and_delete(database, Place(place.task, place.cohort, place.round, place.sitting - 1))
+            _mark_and_delete(database, Place(place.task, place.cohort, place.round, place.session_number - 1))
             fresh = make()
             forget_at = min(deadline_at + DAY_SECONDS, now + MOST_SECONDS)
             database.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?)", (*_row(place), fresh, forget_at))
         return fresh
 
     def session(self, place: Place) -> bytes:
-        """The live session key of a place; `SittingOver` if there is none."""
+        """The live session key of a place; `SessionOver` if there is none."""
         with self._transaction() as database:
             _refuse_marked(database, place)
             known = _session(database, place)
         if known is None:
-            raise SittingOver(f"this device offered no key for round {place.round}, sitting {place.sitting}")
+            raise SessionOver(f"this device offered no key for round {place.round}, session {place.session_number}")
         return known
 
     def agree(self, place: Place, terms: bytes, survivors: bytes) -> None:
@@ -85,15 +85,15 @@ class Cabinet:
         with self._transaction() as database:
             _refuse_marked(database, place)
             if _session(database, place) is None:
-                raise SittingOver(f"this device offered no key for round {place.round}, sitting {place.sitting}")
+                raise SessionOver(f"this device offered no key for round {place.round}, session {place.session_number}")
             known = _agreement(database, place)
             if known is None:
                 database.execute("INSERT INTO agreements VALUES (?, ?, ?, ?, ?, ?)", (*_row(place), terms, survivors))
             elif known != (terms, survivors):
-                raise AgreedOtherwise("this clerk has agreed to other survivors in this sitting")
+                raise ConflictingCommit("this clerk has agreed to other survivors in this session")
 
     def agreed(self, place: Place) -> tuple[bytes, bytes] | None:
-        """(T, D) this clerk agreed to at a place; None if nothing, `SittingOver` once it is over."""
+        """(T, D) this clerk agreed to at a place; None if nothing, `SessionOver` once it is over."""
         with self._transaction() as database:
             _refuse_marked(database, place)
             return _agreement(database, place)
@@ -114,7 +114,9 @@ class Cabinet:
         """Places whose keys have been kept long enough."""
         with self._transaction() as database:
             rows = database.execute(
-                "SELECT task, cohort, round, sitting FROM sessions WHERE forget_at <= ? ORDER BY round, sitting", (now,)
+                "SELECT task, cohort, round, session_number FROM sessions WHERE forget_at <= ? "
+                "ORDER BY round, session_number",
+                (now,),
             )
             return [Place(*row) for row in rows]
 
@@ -126,12 +128,12 @@ class Cabinet:
         except sqlite3.DatabaseError as error:
             raise CabinetUnavailable(
                 f"the clerk's file {self._path} is not available ({error}), so nothing is signed; check the disk, or "
-                "move the file away: this device then serves new sittings only"
+                "move the file away: this device then serves new sessions only"
             ) from error
 
 
 def _row(place: Place) -> tuple[str, int, int, int]:
-    return place.task, place.cohort, place.round, place.sitting
+    return place.task, place.cohort, place.round, place.session_number
 
 
 def _session(database: sqlite3.Connection, place: Place) -> bytes | None:
@@ -146,19 +148,22 @@ def _agreement(database: sqlite3.Connection, place: Place) -> tuple[bytes, bytes
 
 def _refuse_marked(database: sqlite3.Connection, place: Place) -> None:
     row = database.execute(
-        "SELECT round, sitting FROM marks WHERE task = ? AND cohort = ?", (place.task, place.cohort)
+        "SELECT round, session_number FROM marks WHERE task = ? AND cohort = ?", (place.task, place.cohort)
     ).fetchone()
-    if row is not None and (place.round, place.sitting) <= (row[0], row[1]):
-        raise SittingOver(f"round {place.round}, sitting {place.sitting} is over for this clerk; nothing of it is kept")
+    if row is not None and (place.round, place.session_number) <= (row[0], row[1]):
+        raise SessionOver(
+            f"round {place.round}, session {place.session_number} is over for this clerk; nothing of it is kept"
+        )
 
 
 def _mark_and_delete(database: sqlite3.Connection, place: Place) -> None:
     """Raises the mark of the task and cohort to a place (it never goes back) and deletes everything up to it."""
     database.execute(
         "INSERT INTO marks VALUES (?, ?, ?, ?) ON CONFLICT (task, cohort) DO UPDATE SET round = excluded.round, "
-        "sitting = excluded.sitting WHERE (excluded.round, excluded.sitting) > (marks.round, marks.sitting)",
+        "session_number = excluded.session_number "
+        "WHERE (excluded.round, excluded.session_number) > (marks.round, marks.session_number)",
         _row(place),
     )
-    bounds = (place.task, place.cohort, place.round, place.round, place.sitting)
+    bounds = (place.task, place.cohort, place.round, place.round, place.session_number)
     for table in ("sessions", "agreements"):
         database.execute(f"DELETE FROM {table} WHERE {_UP_TO}", bounds)

@@ -1,4 +1,4 @@
-"""The letter that brings a clerk its seeds: a sealed letter like others, from a key made for this sitting alone.
+"""The letter that brings a clerk its seeds: a sealed letter like others, from a key made for this session alone.
 
 The letter key's private half is never stored, and the clerk deletes its session key afterwards: nobody can open the
 letter later.
@@ -37,7 +37,7 @@ class Fault(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LetterKey:
-    """A key made for one sitting; only its public half ever leaves memory."""
+    """A key made for one session; only its public half ever leaves memory."""
 
     private: bytes
 
@@ -66,7 +66,7 @@ class Opened:
 
 
 def subject_of(terms: Terms) -> Subject:
-    """What the letters of a sum are about; a second sitting has the same subject, and other terms inside."""
+    """What the letters of a sum are about; a second session has the same subject, and other terms inside."""
     return Subject(terms.task, terms.round, terms.plan_version, KIND)
 
 

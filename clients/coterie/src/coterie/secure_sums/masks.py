@@ -56,7 +56,7 @@ def held_shares(clerks: int, threshold: int, position: int) -> list[int]:
     return [k for k, without in enumerate(withheld_sets(clerks, threshold)) if position not in without]
 
 
-def agreement_quorum(clerks: int, threshold: int) -> int:
+def commit_quorum(clerks: int, threshold: int) -> int:
     """q with 2q − m > t − 1: any two groups of q clerks share one that is honest if t − 1 are not."""
     check_committee(clerks, threshold)
     return (clerks + threshold - 1) // 2 + 1

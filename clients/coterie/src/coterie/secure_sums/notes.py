@@ -1,7 +1,8 @@
 """What a device must not forget about sums, kept in the ledger's file and in the transaction of the charge.
 
-Of each task: the last (round, sitting) it prepared, and its terms. An earlier place is never done again, and a place
-has one set of terms. Without noise also the terms of each model: two sums over different sets would be subtracted.
+Of each task: the last (round, session_number) it prepared, and its terms. An earlier place is never done again, and
+a place has one set of terms. Without noise also the terms of each model: two sums over different sets would be
+subtracted.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from coterie.secure_sums.terms import Terms
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS sum_places (
-    task TEXT PRIMARY KEY, round INTEGER NOT NULL, sitting INTEGER NOT NULL, terms BLOB NOT NULL);
+    task TEXT PRIMARY KEY, round INTEGER NOT NULL, session_number INTEGER NOT NULL, terms BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS sum_models (
     task TEXT NOT NULL, model TEXT NOT NULL, terms BLOB NOT NULL, PRIMARY KEY (task, model));
 CREATE TABLE IF NOT EXISTS sum_prices (purpose TEXT PRIMARY KEY, rho_alone REAL NOT NULL);
@@ -32,19 +33,22 @@ def note(database: sqlite3.Connection, terms: Terms) -> bool:
     `TermsRefused` for an earlier place, for other terms of the same place, and without noise for a second sum of one
     model.
     """
-    row = database.execute("SELECT round, sitting, terms FROM sum_places WHERE task = ?", (terms.task,)).fetchone()
+    row = database.execute(
+        "SELECT round, session_number, terms FROM sum_places WHERE task = ?", (terms.task,)
+    ).fetchone()
     if row is not None:
         if row[2] == terms.digest:
             return True
-        if (terms.round, terms.sitting) <= (row[0], row[1]):
+        if (terms.round, terms.session_number) <= (row[0], row[1]):
             raise TermsRefused(
-                f"this device has already prepared round {row[0]}, sitting {row[1]} of the task under other terms; "
+                f"this device has already prepared round {row[0]}, session {row[1]} of the task under other terms; "
                 "what is over is not done again"
             )
     if terms.noise == 0.0:
         _note_model(database, terms)
     database.execute(
-        "INSERT OR REPLACE INTO sum_places VALUES (?, ?, ?, ?)", (terms.task, terms.round, terms.sitting, terms.digest)
+        "INSERT OR REPLACE INTO sum_places VALUES (?, ?, ?, ?)",
+        (terms.task, terms.round, terms.session_number, terms.digest),
     )
     return False
 

@@ -20,9 +20,11 @@ from nacl.signing import VerifyKey
 from coterie.secure_sums import canonical
 from coterie.secure_sums.canonical import NotCanonical
 from coterie.secure_sums.grid import Grid, grid_at
-from coterie.secure_sums.masks import agreement_quorum, check_committee, digest, held_shares
+from coterie.secure_sums.masks import check_committee, commit_quorum, digest, held_shares
 
 FORMAT = "coterie-sum-1"
+_SESSION_KEY = "sitting"
+"""Key of the session number in signed documents."""
 KEY_BYTES, DIGEST_BYTES, SIGNATURE_BYTES = 32, 32, 64
 MOST_ELEMENTS = 1 << 32
 MOST_ID = 200
@@ -36,17 +38,17 @@ class BadTerms(Exception):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """One sum of one task: (round, sitting) ascend; cohorts stand side by side."""
+    """One sum of one task: (round, session_number) ascend; cohorts stand side by side."""
 
     task: str
     cohort: int
     round: int
-    sitting: int
+    session_number: int
 
 
 @dataclass(frozen=True, slots=True)
 class NamedClerk:
-    """A clerk as the terms name it: who it is, the key of this sitting and its own signature of that key."""
+    """A clerk as the terms name it: who it is, the key of this session and its own signature of that key."""
 
     device: str
     owner: str
@@ -65,7 +67,7 @@ class Terms:
     """Terms of one sum. Reals are kept as the text the platform wrote, since that is what was hashed.
 
     Attributes:
-        task, round, sitting, cohort, plan_version: where the sum stands.
+        task, round, session_number, cohort, plan_version: where the sum stands.
         model: digest of the model the updates start from.
         elements, bits, scale: d, b and the bits after the point.
         count, least, honest: n participants, the least survivors, the honest among them (h).
@@ -77,7 +79,7 @@ class Terms:
 
     task: str
     round: int
-    sitting: int
+    session_number: int
     cohort: int
     plan_version: int
     model: str
@@ -105,15 +107,17 @@ class Terms:
             clerks = tuple(_clerk(entry) for entry in document.pop("clerks"))
         except NotCanonical as error:
             raise BadTerms(str(error)) from error
-        terms = cls(clerks=clerks, **document)
+        terms = cls(clerks=clerks, session_number=document.pop(_SESSION_KEY), **document)
         terms._check()
         return terms
 
     @cached_property
     def text(self) -> str:
         """The canonical text."""
-        document: dict[str, Any] = {name: getattr(self, name) for name in _KINDS if name not in ("format", "clerks")}
-        return canonical.encode({**document, "format": FORMAT, "clerks": [clerk.told() for clerk in self.clerks]})
+        special = ("format", "clerks", _SESSION_KEY)
+        document: dict[str, Any] = {name: getattr(self, name) for name in _KINDS if name not in special}
+        document |= {_SESSION_KEY: self.session_number, "format": FORMAT}
+        return canonical.encode({**document, "clerks": [clerk.told() for clerk in self.clerks]})
 
     @cached_property
     def digest(self) -> bytes:
@@ -123,7 +127,7 @@ class Terms:
     @property
     def place(self) -> Place:
         """Where the sum stands."""
-        return Place(self.task, self.cohort, self.round, self.sitting)
+        return Place(self.task, self.cohort, self.round, self.session_number)
 
     @property
     def noise(self) -> float:
@@ -155,15 +159,15 @@ class Terms:
             canonical.hexadecimal(self.participants, DIGEST_BYTES, "the participants' digest")
         except (ValueError, NotCanonical) as error:
             raise BadTerms(str(error)) from error
-        if self.quorum != agreement_quorum(len(self.clerks), self.threshold):
+        if self.quorum != commit_quorum(len(self.clerks), self.threshold):
             raise BadTerms(f"a quorum of {self.quorum} clerks does not keep two sets of survivors apart")
         for name in ("device", "owner", "signing_key", "session_key"):
             if len({getattr(clerk, name) for clerk in self.clerks}) < len(self.clerks):
                 raise BadTerms(f"two clerks have the same {name.replace('_', ' ')}")
         if any(_real(getattr(self, name)) is None for name in ("clip_norm", "noise_multiplier", "heaviest")):
             raise BadTerms("the terms' reals must be finite and at least 0")
-        if self.round < 1 or self.sitting < 1 or self.cohort < 0 or self.plan_version < 0:
-            raise BadTerms("rounds and sittings count from 1, cohorts from 0")
+        if self.round < 1 or self.session_number < 1 or self.cohort < 0 or self.plan_version < 0:
+            raise BadTerms("rounds and sessions count from 1, cohorts from 0")
         if self.bits not in (32, 64) or not 1 <= self.elements <= MOST_ELEMENTS or abs(self.scale) > 1_000:
             raise BadTerms("the terms' words, elements or scale make no sense")
         if not 3 <= self.least <= self.count or not 1 <= self.honest <= self.least - (self.threshold - 1):
@@ -174,7 +178,9 @@ _KINDS: dict[str, type] = {
     "format": str,
     "clerks": list,
     **{
-        field.name: str if field.type == "str" else int for field in dataclasses.fields(Terms) if field.name != "clerks"
+        _SESSION_KEY if field.name == "session_number" else field.name: str if field.type == "str" else int
+        for field in dataclasses.fields(Terms)
+        if field.name != "clerks"
     },
 }
 
@@ -247,11 +253,11 @@ class Participants:
 
 
 def offer_message(place: Place, device: str, session_key: bytes) -> bytes:
-    """A clerk offers a session key for one sitting."""
+    """A clerk offers a session key for one session."""
     told = {
         "task": place.task,
         "round": place.round,
-        "sitting": place.sitting,
+        _SESSION_KEY: place.session_number,
         "cohort": place.cohort,
         "device": device,
         "session_key": session_key.hex(),
@@ -274,8 +280,8 @@ def survivors_digest(terms: bytes, survivors: Sequence[tuple[str, bytes]]) -> by
     )
 
 
-def agreement_message(terms: bytes, survivors: bytes) -> bytes:
-    """A clerk agrees to the survivors D, and to no others in this sitting."""
+def commit_message(terms: bytes, survivors: bytes) -> bytes:
+    """A clerk agrees to the survivors D, and to no others in this session."""
     return b"coterie sum agree 1\n" + terms + survivors
 
 

@@ -57,18 +57,18 @@ class AnswerSale:
 
 
 def _in_sum(context: RoundContext, share: float) -> Delivery:
-    sitting = masked.accept(context, context.model())
-    terms, joined = sitting.terms, context.joined
-    assert joined is not None  # else the sitting was not accepted
+    session = masked.accept(context, context.model())
+    terms, joined = session.terms, context.joined
+    assert joined is not None  # else the session was not accepted
     try:
         check_answer_terms(terms, joined.variance_high)
     except TermsRefused as error:
         raise Declined(str(error)) from error
     variance = choose_variance(context)
-    multiplier = answer_multiplier(variance, terms, sitting.circle)
+    multiplier = answer_multiplier(variance, terms, session.circle)
     return masked.release(
         context,
-        sitting,
+        session,
         lambda: answer_values(share, variance, terms, context.noise()),
         gaussian_charge(terms.task, terms.round, purpose(terms), "device", multiplier),
         alone=answer_alone(variance, terms),

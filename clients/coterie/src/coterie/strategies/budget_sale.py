@@ -52,7 +52,7 @@ class BudgetSale:
         received = context.model()
         learner.load(received)
         budget = choose_budget(context, steps)
-        sitting = masked.accept(context, received) if context.work.sum else None
+        session = masked.accept(context, received) if context.work.sum else None
 
         def descend(noised: Queried) -> Arrays:
             with Meter() as meter:
@@ -61,9 +61,9 @@ class BudgetSale:
             return change
 
         descent = Descent(budget, descend)
-        if sitting is not None:
+        if session is not None:
             return masked.deliver_charged(
-                context, sitting, lambda: context.release(descent, purpose(sitting.terms)), budget
+                context, session, lambda: context.release(descent, purpose(session.terms)), budget
             )
         metrics = context.figures()
         change = context.release(descent)

@@ -130,13 +130,13 @@ def _alone(
 def _in_sum(context: RoundContext) -> Delivery:
     """Any member's change, its head's too, masked in the cluster's sum; clipped there where there is noise."""
     work, learner, received = context.work, context.learner, context.model()
-    sitting = masked.accept(context, received)
+    session = masked.accept(context, received)
     learner.load(received)
     instructions = Instructions.of(work.training, work.batch_size)
     learner.train(instructions, context.seed)
-    change = trained_change(context, received, noised=sitting.terms.noise > 0.0)
+    change = trained_change(context, received, noised=session.terms.noise > 0.0)
     clipped = change if work.privacy == "none" else _clipped(change, instructions.clip_norm)
-    return masked.deliver(context, sitting, clipped)
+    return masked.deliver(context, session, clipped)
 
 
 # --- members ----------------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ CLEAR = "this device joined the task with clear sums; it joins again when it is 
 
 
 @dataclass(frozen=True, slots=True)
-class Sitting:
+class SumSession:
     """A sum this device may take part in."""
 
     terms: Terms
@@ -57,7 +57,7 @@ def is_hidden_alone(work: WorkItem, joined: Joined) -> bool:
     return joined.apart and work.role == "solo" and 0.0 < joined.noise_alone <= work.noise_multiplier
 
 
-def accept(context: RoundContext, received: Tensors) -> Sitting:
+def accept(context: RoundContext, received: Tensors) -> SumSession:
     """The sum the work is for, if the device may take part in it; declines with the reason, and what to do."""
     work, joined = context.work, context.joined
     if joined is None or not joined.secure:
@@ -83,21 +83,21 @@ def accept(context: RoundContext, received: Tensors) -> Sitting:
         raise NotInCircle(str(error), error.clerks) from error
     except (BadTerms, TermsRefused) as error:
         raise Declined(str(error)) from error
-    return Sitting(terms, participants, myself, context.mail.circle)
+    return SumSession(terms, participants, myself, context.mail.circle)
 
 
-def deliver(context: RoundContext, sitting: Sitting, change: Arrays) -> Delivery:
+def deliver(context: RoundContext, session: SumSession, change: Arrays) -> Delivery:
     """A model's change as it leaves: masked words and sealed seeds; charged and noted."""
-    terms, weight = sitting.terms, weight_of(context, sitting)
+    terms, weight = session.terms, weight_of(context, session)
     place = (terms.task, terms.round, purpose(terms))
     if terms.noise == 0.0:
         charge, alone = raw_charge(*place), 0.0
     else:
-        charge = gaussian_charge(*place, "device", charged_multiplier(terms, sitting.circle))
+        charge = gaussian_charge(*place, "device", charged_multiplier(terms, session.circle))
         alone = rho_alone(terms)
     return release(
         context,
-        sitting,
+        session,
         lambda: contribution(in_file_order(context, change), terms, weight, context.noise(), counts(context.work)),
         charge,
         weight=weight,
@@ -112,7 +112,7 @@ def counts(work: WorkItem) -> bool:
 
 def release(
     context: RoundContext,
-    sitting: Sitting,
+    session: SumSession,
     values: Callable[[], NDArray[np.int64]],
     charge: Charge,
     *,
@@ -123,40 +123,42 @@ def release(
     """Whole numbers, noise included, as they leave; `alone` is their ρ if t clerks and the platform work together."""
     context.check(charge)
     try:
-        delivery = _masked(context, sitting, values(), weight, budget)
-        context.charge(charge, lambda database: _note(database, sitting.terms, alone))
+        delivery = _masked(context, session, values(), weight, budget)
+        context.charge(charge, lambda database: _note(database, session.terms, alone))
     except TermsRefused as error:
         raise Declined(str(error)) from error
     return replace(delivery, privacy=context.charges())
 
 
-def deliver_charged(context: RoundContext, sitting: Sitting, change: Callable[[], Arrays], budget: float) -> Delivery:
+def deliver_charged(
+    context: RoundContext, session: SumSession, change: Callable[[], Arrays], budget: float
+) -> Delivery:
     """A change that carries its own noise and pays for itself, in a sum without more noise.
 
     The place is noted first: a device that may not take part makes no release.
     """
-    terms, weight = sitting.terms, weight_of(context, sitting)
+    terms, weight = session.terms, weight_of(context, session)
     try:
         context.ledger.note(lambda database: _note(database, terms))
         values = contribution(in_file_order(context, change()), terms, weight, context.noise())
-        delivery = _masked(context, sitting, values, weight, budget)
+        delivery = _masked(context, session, values, weight, budget)
     except TermsRefused as error:
         raise Declined(str(error)) from error
     return replace(delivery, privacy=context.charges())
 
 
-def weight_of(context: RoundContext, sitting: Sitting) -> float:
+def weight_of(context: RoundContext, session: SumSession) -> float:
     """What the device's update weighs in the sum."""
-    return context.work.self_weight or (1.0 if sitting.terms.noise > 0.0 else float(context.samples))
+    return context.work.self_weight or (1.0 if session.terms.noise > 0.0 else float(context.samples))
 
 
 def _masked(
-    context: RoundContext, sitting: Sitting, values: NDArray[np.int64], weight: float, budget: float
+    context: RoundContext, session: SumSession, values: NDArray[np.int64], weight: float, budget: float
 ) -> Delivery:
-    terms, circle = sitting.terms, sitting.circle
-    company = company_of(sitting.participants, context.device_id, circle)
+    terms, circle = session.terms, session.circle
+    company = company_of(session.participants, context.device_id, circle)
     upload, signature = make_upload(values, terms, context.device_id, context.keys, company, circle.company_least)
-    known = first_seen(terms, sitting.myself, circle)
+    known = first_seen(terms, session.myself, circle)
     if known is not circle:
         context.keep_circle(known)
     seal = SumSeal(terms.digest.hex(), signature.hex())

@@ -35,13 +35,13 @@ class Star:
         work, learner = context.work, context.learner
         instructions = Instructions.of(work.training, work.batch_size)
         received = context.model()
-        sitting = masked.accept(context, received) if work.sum else None
+        session = masked.accept(context, received) if work.sum else None
         learner.load(received)
-        metrics = context.figures() if sitting is None else {}
+        metrics = context.figures() if session is None else {}
         learner.train(instructions, context.seed)
         change = trained_change(context, received, noised=work.privacy != "none")
-        if sitting is not None:
-            return masked.deliver(context, sitting, change)
+        if session is not None:
+            return masked.deliver(context, session, change)
         if work.privacy != "uniform":
             return _delivery(context, context.release(Raw(change)), metrics)
         bounds = instructions.clip_norm, kept_noise(context)

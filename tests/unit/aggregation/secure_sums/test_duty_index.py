@@ -1,16 +1,16 @@
-"""The desk: whoever may have duties is known, also when it is called while it is told to forget."""
+"""The duty index."""
 
 from __future__ import annotations
 
 from typing import Any, cast
 
-from services.aggregation.rounds.desk import Desk
+from services.aggregation.secure_sums.duty_index import DutyIndex
 from services.kit.notify.notifier import Notifier
 
 
 def test_a_clerk_that_is_called_while_it_is_told_to_forget_stays() -> None:
-    """Its seats are read, then it is called to another sitting, then it is dismissed for the seats that were read."""
-    desk = Desk(cast(Any, None), Notifier())
+    """A call between reading a device's sessions and dismissing it keeps the device."""
+    desk = DutyIndex(cast(Any, None), Notifier())
     desk.call(["dev_a"])
     seen = desk.last_call("dev_a")
     desk.call(["dev_a"])
@@ -21,7 +21,7 @@ def test_a_clerk_that_is_called_while_it_is_told_to_forget_stays() -> None:
 
 
 def test_a_call_after_a_dismissal_is_another_than_any_before() -> None:
-    desk = Desk(cast(Any, None), Notifier())
+    desk = DutyIndex(cast(Any, None), Notifier())
     desk.call(["dev_a"])
     first = desk.last_call("dev_a")
     desk.dismiss("dev_a", first)

@@ -1,6 +1,6 @@
 """Opening the secure sums of a closing round: survivors' masked words less the clerks' shares, checked, then a model.
 
-A sum that no honest devices could have made is thrown away and its sitting fails; the model does not move by it.
+A sum that no honest devices could have made is thrown away and its session fails; the model does not move by it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from coterie.secure_sums.terms import Terms
 from services.aggregation.domain.accumulator import units
 from services.aggregation.domain.masked import MaskedSum
 from services.aggregation.domain.records import Event, Participation
-from services.aggregation.domain.sittings import OUT_OF_RANGE, Seat, Share, Sitting
+from services.aggregation.domain.sum_sessions import OUT_OF_RANGE, CommitteeMember, Share, SumSession
 from services.aggregation.rounds.closing import Closer
 from services.aggregation.rounds.leases import demand
 from services.aggregation.rounds.model_update import make_from_sums
 from services.aggregation.rounds.open_round import OpenRound
-from services.aggregation.rounds.resitting import Resitting, cheating
-from services.aggregation.store import models, rounds, sittings, tasks
+from services.aggregation.secure_sums.retry import Retry, cheating
+from services.aggregation.store import models, rounds, sum_sessions, tasks
 from services.aggregation.store.model_files import PARTIAL_PREFIX_BYTES, ModelFiles, write_partial
 from services.aggregation.store.opened import OpenedSum, OpenedSums
 from services.kit.database.engine import Database
@@ -40,26 +40,26 @@ LEFT_OUT = "its sum was left out"
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class Unmasking:
     """Closes rounds of secure sums on this replica, with the help of the others."""
 
     database: Database
     model_files: ModelFiles
     closer: Closer
-    resitting: Resitting
+    retry: Retry
     clock: Clock
 
     async def close(self, live: OpenRound) -> None:
-        """Opens every sum of a closing round, makes the model and moves the round to settling; or calls a new sitting
+        """Opens every sum of a closing round, makes the model and moves the round to settling; or calls a new session
         for sums that are out of range."""
         task, number = live.task, live.round.number
         async with self.database.reading() as tx:
-            live.seat(await sittings.latest_sittings(tx, task.id, number))
+            live.set_sum_sessions(await sum_sessions.latest_sessions(tx, task.id, number))
             found = await rounds.list_participations(tx, task.id, number)
             states = await models.latest_states(tx, task.id, before=number)
-        told = [sitting for sitting in live.sittings.values() if sitting.state is SumState.CLOSING]
+        told = [session for session in live.sum_sessions.values() if session.state is SumState.CLOSING]
         by_device = {p.device_id: p for p in found}
-        survivors = {device: by_device[device] for sitting in told for device, _ in sitting.surviving}
+        survivors = {device: by_device[device] for session in told for device, _ in session.surviving}
         # In clusters, devices alone hand in what noise hides as it is.
         alone = {
             p.device_id: p for p in found if p.state is ParticipationState.DELIVERED and live.is_clear(p.device_id)
@@ -86,64 +86,68 @@ class Totals:
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
-    async def _open_all(self, live: OpenRound, told: Sequence[Sitting], by_device: Mapping[str, Participation]) -> bool:
-        """Opens the sums that are not opened yet; False when one is out of range and its sitting has failed."""
+    async def _open_all(
+        self, live: OpenRound, told: Sequence[SumSession], by_device: Mapping[str, Participation]
+    ) -> bool:
+        """Opens the sums that are not opened yet; False when one is out of range and its session has failed."""
         sound = True
-        for sitting in told:
-            if sitting.opened:
+        for session in told:
+            if session.opened:
                 continue
             async with self.database.reading() as tx:
-                shares = await sittings.list_shares(tx, sitting.place)
-            total = live.masked_sum(self.model_files, sitting.cohort)
-            survivors, terms = len(sitting.surviving), sitting.read_terms
+                shares = await sum_sessions.list_shares(tx, session.place)
+            total = live.masked_sum(self.model_files, session.cohort)
+            survivors, terms = len(session.surviving), session.read_terms
             digest, extent = await asyncio.to_thread(open_sum, self.model_files, total, terms, shares)
-            budgets = [by_device[device].budget for device, _ in sitting.surviving]
+            budgets = [by_device[device].budget for device, _ in session.surviving]
             fault = live.strategy.secure_sums.find_fault(extent, terms, budgets)
             if fault is not None:
                 sound = False
-                await self._throw_away(live, sitting, digest, fault)
+                await self._throw_away(live, session, digest, fault)
                 continue
-            message = f"sum {sitting.cohort}, sitting {sitting.sitting}: the sum of {survivors} updates is opened"
-            event = Event(live.task.id, self.clock.now(), EventKind.SUM_TOLD, message, sitting.round)
+            message = (
+                f"sum {session.cohort}, session {session.session_number}: the sum of {survivors} updates is opened"
+            )
+            event = Event(live.task.id, self.clock.now(), EventKind.SUM_TOLD, message, session.round)
             async with self.database.writing() as tx:
                 await demand(tx, live.round)
-                if await sittings.change_sitting(tx, sitting.place, expected=SumState.CLOSING, opened=digest):
+                if await sum_sessions.change_session(tx, session.place, expected=SumState.CLOSING, opened=digest):
                     await tasks.add_events(tx, event)
         return sound
 
-    async def _throw_away(self, live: OpenRound, sitting: Sitting, digest: str, fault: str) -> None:
+    async def _throw_away(self, live: OpenRound, session: SumSession, digest: str, fault: str) -> None:
         async with self.database.reading() as tx:
-            before = await sittings.rounds_failed_for(tx, live.task.id, OUT_OF_RANGE, before=sitting.round)
+            before = await sum_sessions.rounds_failed_for(tx, live.task.id, OUT_OF_RANGE, before=session.round)
         reason = f"{OUT_OF_RANGE}: {fault}"
         if live.is_whole and before:
-            await self.resitting.give_up(live, sitting, f"{reason}, as in round {max(before)}")
+            await self.retry.give_up(live, session, f"{reason}, as in round {max(before)}")
         else:
-            await self.resitting.fail(live, sitting, reason)
+            await self.retry.fail(live, session, reason)
         await self.model_files.blobs.delete(digest)
         async with self.database.writing() as tx:  # where nothing follows, the round goes on without this sum
             await demand(tx, live.round)
             back = {"state": RoundState.OPEN}
-            await rounds.change_round(tx, live.task.id, sitting.round, expected=RoundState.CLOSING, **back)
+            await rounds.change_round(tx, live.task.id, session.round, expected=RoundState.CLOSING, **back)
             await tasks.change_task(tx, live.task.id)
 
     async def _opened(self, live: OpenRound, survivors: Mapping[str, Participation]) -> list[OpenedSum]:
         async with self.database.reading() as tx:
-            present = await sittings.latest_sittings(tx, live.task.id, live.round.number)
+            present = await sum_sessions.latest_sessions(tx, live.task.id, live.round.number)
         found = []
-        for sitting in present.values():
-            if sitting.state is SumState.CLOSING:
-                found.append(opened_sum(sitting, survivors, live.strategy.secure_sums.extra_elements))
+        for session in present.values():
+            if session.state is SumState.CLOSING:
+                found.append(opened_sum(session, survivors, live.strategy.secure_sums.extra_elements))
         return found
 
     def _count(self, live: OpenRound, opened: Sequence[OpenedSum]) -> dict[str, float]:
         """The share of the survivors whose update was within the clip norm, with the noise of the sums."""
         bits, devices = 0.0, 0
         for each in opened:
-            sitting = live.sittings[each.cohort]
-            terms = sitting.read_terms
+            session = live.sum_sessions[each.cohort]
+            terms = session.read_terms
             last = self.model_files.blobs.read(each.digest, PARTIAL_PREFIX_BYTES + each.elements * 8, 8)
             bits += struct.unpack("<q", last)[0] / amplitude(float(terms.clip_norm), terms.scale)
-            devices += len(sitting.surviving)
+            devices += len(session.surviving)
         return {WITHIN: share_within(bits, 1, devices)} | live.strategy.terms.clip_metrics(live.round)
 
     # --- verdicts -----------------------------------------------------------------------------------------------------
@@ -153,21 +157,21 @@ class Totals:
     ) -> list[Participation]:
         """Everybody as the round ends for them: one that is out through no fault of its own is dropped and neutral."""
         async with self.database.reading() as tx:
-            seats = await sittings.list_round_seats(tx, live.task.id, live.round.number)
+            members = await sum_sessions.list_round_members(tx, live.task.id, live.round.number)
         cheats: set[str] = set()
-        for sitting in live.sittings.values():
-            cheats |= cheating(sitting, [seat for seat in seats if seat.place == sitting.place])
-        return [p if p.device_id in survivors else _verdict(live, p, cheats, seats) for p in found]
+        for session in live.sum_sessions.values():
+            cheats |= cheating(session, [member for member in members if member.place == session.place])
+        return [p if p.device_id in survivors else _verdict(live, p, cheats, members) for p in found]
 
 
-def _verdict(live: OpenRound, p: Participation, cheats: set[str], seats: Sequence[Seat]) -> Participation:
-    sitting = live.sitting_of(p.device_id)
-    if sitting is not None and sitting.state is SumState.FAILED:
+def _verdict(live: OpenRound, p: Participation, cheats: set[str], members: Sequence[CommitteeMember]) -> Participation:
+    session = live.session_of(p.device_id)
+    if session is not None and session.state is SumState.FAILED:
         waits = p.state in (ParticipationState.DELIVERED, ParticipationState.ASSIGNED)
         return replace(p, state=ParticipationState.DROPPED, note=LEFT_OUT, aside=LEFT_OUT) if waits else p
-    if p.state is not ParticipationState.DELIVERED or sitting is None:
+    if p.state is not ParticipationState.DELIVERED or session is None:
         return p
-    faults = sorted({s.faults[p.device_id] for s in seats if s.place == sitting.place and p.device_id in s.faults})
+    faults = sorted({s.faults[p.device_id] for s in members if s.place == session.place and p.device_id in s.faults})
     if p.device_id in cheats:
         note = f"enough clerks found its masked update wrong: {', '.join(faults)}"
         return replace(p, state=ParticipationState.REJECTED, note=note)
@@ -175,12 +179,12 @@ def _verdict(live: OpenRound, p: Participation, cheats: set[str], seats: Sequenc
     return replace(p, state=ParticipationState.DROPPED, note=note, aside=NOT_SERVED)
 
 
-def opened_sum(sitting: Sitting, survivors: Mapping[str, Participation], counts: int) -> OpenedSum:
-    """The opened sum of a sitting; `counts` are its elements behind those of the model."""
-    terms = sitting.read_terms
-    weight = sum(weight_units(terms, survivors[device].weight) for device, _ in sitting.surviving)
+def opened_sum(session: SumSession, survivors: Mapping[str, Participation], counts: int) -> OpenedSum:
+    """The opened sum of a session; `counts` are its elements behind those of the model."""
+    terms = session.read_terms
+    weight = sum(weight_units(terms, survivors[device].weight) for device, _ in session.surviving)
     factor = float(terms.heaviest) if terms.noise > 0.0 else 1.0
-    return OpenedSum(sitting.cohort, sitting.opened, terms.elements - counts, terms.scale, weight, factor)
+    return OpenedSum(session.cohort, session.opened, terms.elements - counts, terms.scale, weight, factor)
 
 
 def weight_units(terms: Terms, weight: float) -> int:

@@ -15,9 +15,9 @@ from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
 from services.aggregation.domain.records import Round, Task
 from services.aggregation.domain.secure_terms import SumRules
-from services.aggregation.domain.sittings import Seat, Sitting
+from services.aggregation.domain.sum_sessions import CommitteeMember, SumSession
 from services.aggregation.rounds.open_round import OpenRound
-from services.aggregation.store import sittings, tasks
+from services.aggregation.store import sum_sessions, tasks
 from services.aggregation.strategies import strategy_for
 from services.kit.database.engine import Database
 from services.kit.rpc.service_clients import ServiceClients
@@ -52,23 +52,25 @@ class Called:
 
 
 @dataclass(frozen=True, slots=True)
-class Calling:
+class CommitteeSelection:
     """Chooses committees."""
 
     database: Database
     clients: ServiceClients
     clock: Clock
 
-    async def choose(self, live: OpenRound, sitting: Sitting, rules: SumRules, silent: Sequence[Seat]) -> Called:
+    async def choose(
+        self, live: OpenRound, session: SumSession, rules: SumRules, silent: Sequence[CommitteeMember]
+    ) -> Called:
         """The best committee; of equally trusted ones, one that nobody would decline.
 
         Those not heard of for long are asked only if there is no other.
         """
-        barred = await self._barred(live.task, sitting) | {seat.device_id for seat in silent}
-        wishes, refusing = await self._wishes(live, sitting)
-        candidates = [device for device in live.clerks_for(sitting) if device not in barred | refusing]
+        barred = await self._barred(live.task, session) | {member.device_id for member in silent}
+        wishes, refusing = await self._wishes(live, session)
+        candidates = [device for device in live.clerks_for(session) if device not in barred | refusing]
         away = await self._unreachable(candidates)
-        people = list(sitting.people.keys)
+        people = list(session.people.keys)
         for asked in ([device for device in candidates if device not in away], candidates):
             committee = await self._ask(people, asked, rules, wishes)
             if committee.members:
@@ -104,7 +106,7 @@ class Calling:
             timeout=120.0,
         )
 
-    async def _wishes(self, live: OpenRound, sitting: Sitting) -> tuple[Wishes, set[str]]:
+    async def _wishes(self, live: OpenRound, session: SumSession) -> tuple[Wishes, set[str]]:
         """Whom participants take, and whose owners let them be no clerk.
 
         One that declined clerks it does not know takes the others until it joins again.
@@ -115,29 +117,29 @@ class Calling:
         everybody, wishes = frozenset(live.roster.states), {}
         for enrolment in enrolled:
             device = enrolment.device_id
-            if device in sitting.people.keys and (enrolment.clerks or device in strangers):
+            if device in session.people.keys and (enrolment.clerks or device in strangers):
                 named = frozenset(enrolment.clerks) if enrolment.clerks else everybody
                 wishes[device] = named - frozenset(strangers.get(device, ()))
         return wishes, {enrolment.device_id for enrolment in enrolled if enrolment.no_clerk}
 
-    async def _barred(self, task: Task, sitting: Sitting) -> set[str]:
-        """Who may not be a clerk: silent in this round, outvoted in this task, or released by this sitting."""
+    async def _barred(self, task: Task, session: SumSession) -> set[str]:
+        """Who may not be a clerk: silent in this round, outvoted in this task, or released by this session."""
         async with self.database.reading() as tx:
-            liars = await sittings.clerks_in_state(tx, task.id, ClerkState.OUTVOTED)
-            seats = await sittings.list_round_seats(tx, task.id, sitting.round)
-        here = (sitting.cohort, sitting.sitting)
-        out = {seat.device_id for seat in seats if seat.state is ClerkState.SILENT}
+            liars = await sum_sessions.clerks_in_state(tx, task.id, ClerkState.OUTVOTED)
+            members = await sum_sessions.list_round_members(tx, task.id, session.round)
+        here = (session.cohort, session.session_number)
+        out = {member.device_id for member in members if member.state is ClerkState.SILENT}
         gone = ClerkState.RELEASED
-        return liars | out | {s.device_id for s in seats if s.state is gone and (s.cohort, s.sitting) == here}
+        return liars | out | {s.device_id for s in members if s.state is gone and (s.cohort, s.session_number) == here}
 
     async def _unreachable(self, device_ids: Sequence[str]) -> set[str]:
         oldest = self.clock.now() - SILENT_SECONDS
         return {device.id for device in await self.devices(device_ids) if 0 < device.last_seen_at < oldest}
 
 
-def first_sittings(
+def first_sessions(
     task: Task, round_: Round, plan: topology.Plan, devices: Mapping[str, trust.Device], counted: Mapping[str, float]
-) -> list[Sitting]:
+) -> list[SumSession]:
     """The sums of a round that opens, one for each cohort, for which clerks are to be called; none in the clear."""
     spec = task.specification
     rules, strategy = SumRules.of(spec.parameters), strategy_for(spec)
@@ -145,11 +147,11 @@ def first_sittings(
         return []
     noise = strategy.secure_sums.noise(plan)
     return [
-        Sitting(
+        SumSession(
             task_id=task.id,
             round=round_.number,
             cohort=cohort,
-            sitting=1,
+            session_number=1,
             state=SumState.CALLING,
             attempt=1,
             since=round_.opened_at,

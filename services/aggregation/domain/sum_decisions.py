@@ -1,6 +1,6 @@
 """What the platform decides in a secure sum: who survives, which clerks to believe, and who behaved how.
 
-Musters become a committee Q and survivors S; answers become one believed digest for every share. All of it is a
+Ready checks become a committee Q and survivors S; answers become one believed digest for every share. All of it is a
 function of what the clerks said, so every replica decides alike.
 """
 
@@ -13,7 +13,7 @@ from math import comb
 
 from coterie.secure_sums.grid import Extent
 from coterie.secure_sums.letters import FaultKind
-from coterie.secure_sums.masks import agreement_quorum, held_shares
+from coterie.secure_sums.masks import commit_quorum, held_shares
 from coterie.secure_sums.terms import Terms
 
 Devices = frozenset[str]
@@ -23,11 +23,11 @@ Devices = frozenset[str]
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Not enough clerks have mustered yet."""
+    """Not enough clerks have checked yet."""
 
 
 @dataclass(frozen=True, slots=True)
-class MusterAgain:
+class CheckAgain:
     """The clerks `committee` are asked again, with these candidates."""
 
     committee: frozenset[int]
@@ -44,15 +44,15 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class TooFewSurvivors:
-    """What the clerks can serve together is less than the terms promise; a new sitting is needed."""
+    """What the clerks can serve together is less than the terms promise; a new session is needed."""
 
     common: Devices
 
 
-MusterStep = Wait | MusterAgain | Settled | TooFewSurvivors
+ReadyCheckStep = Wait | CheckAgain | Settled | TooFewSurvivors
 
 
-def judge_musters(
+def judge_ready_checks(
     ready: Mapping[int, Collection[str]],
     asked: Collection[int],
     candidates: Collection[str],
@@ -60,11 +60,11 @@ def judge_musters(
     least: int,
     quorum: int,
     patience_over: bool,
-) -> MusterStep:
-    """What to do after the musters so far of one list of candidates.
+) -> ReadyCheckStep:
+    """What to do after the ready checks so far of one list of candidates.
 
     ready: what each clerk, by position, can serve of the candidates.
-    asked: clerks asked: all at first, Q in later musters. Who is silent when patience ends leaves, while q remain.
+    asked: clerks asked: all at first, Q in later ready checks. Who is silent when patience ends leaves, while q remain.
     """
     said = {at: frozenset(devices) & frozenset(candidates) for at, devices in ready.items() if at in asked}
     if len(said) < len(set(asked)) and not (patience_over and len(said) >= quorum):
@@ -79,7 +79,7 @@ def judge_musters(
         return TooFewSurvivors(common)
     if all(devices == common for devices in said.values()):
         return Settled(frozenset(said), common)
-    return MusterAgain(frozenset(said), common)
+    return CheckAgain(frozenset(said), common)
 
 
 def may_join(ready: Collection[str], survivors: Collection[str]) -> bool:
@@ -172,7 +172,7 @@ def whom_to_ask(
 
 def lost_clerks(clerks: int, threshold: int) -> int:
     """How many clerks may be silent: m − q."""
-    return clerks - agreement_quorum(clerks, threshold)
+    return clerks - commit_quorum(clerks, threshold)
 
 
 # --- the sum ----------------------------------------------------------------------------------------------------------

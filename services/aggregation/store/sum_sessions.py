@@ -1,4 +1,4 @@
-"""Sittings of secure sums: their clerks, masked updates and shares."""
+"""Sessions of secure sums: their clerks, masked updates and shares."""
 
 from __future__ import annotations
 
@@ -12,110 +12,119 @@ import sqlalchemy as sa
 from coterie.records.enums import ClerkState, SumState
 from coterie.secure_sums.terms import Place
 from services.aggregation import tables as t
-from services.aggregation.domain.sittings import MaskedUpdate, Seat, Share, Sitting
+from services.aggregation.domain.sum_sessions import CommitteeMember, MaskedUpdate, Share, SumSession
 from services.kit.database.rows import Tx, batches, columns, fetch_all, fetch_one, plain, upsert
 
-_PLACE = ["task_id", "round", "cohort", "sitting"]
-_SITTINGS: sa.Select[Any] = sa.select(*columns(Sitting, t.sittings))
-_SEATS: sa.Select[Any] = sa.select(*columns(Seat, t.clerks))
+_PLACE = ["task_id", "round", "cohort", "session_number"]
+_SESSIONS: sa.Select[Any] = sa.select(*columns(SumSession, t.sum_sessions))
+_MEMBERS: sa.Select[Any] = sa.select(*columns(CommitteeMember, t.clerks))
 _MASKED: sa.Select[Any] = sa.select(*columns(MaskedUpdate, t.masked_updates))
 _SHARES: sa.Select[Any] = sa.select(*columns(Share, t.shares))
 
 
 UNDER_WAY = [state for state in SumState if state not in (SumState.DONE, SumState.FAILED)]
-"""States of sittings that are not over."""
+"""States of sum_sessions that are not over."""
 
 
-async def add_sittings(tx: Tx, sittings: Sequence[Sitting]) -> None:
-    """Stores new sittings."""
-    if sittings:
-        names = [each.name for each in fields(Sitting)]
-        await tx.execute(t.sittings.insert(), [plain({n: getattr(each, n) for n in names}) for each in sittings])
+async def add_sessions(tx: Tx, sum_sessions: Sequence[SumSession]) -> None:
+    """Stores new sum_sessions."""
+    if sum_sessions:
+        names = [each.name for each in fields(SumSession)]
+        await tx.execute(
+            t.sum_sessions.insert(), [plain({n: getattr(each, n) for n in names}) for each in sum_sessions]
+        )
 
 
-async def find_sitting(tx: Tx, place: Place, *, lock: bool = False) -> Sitting | None:
-    """One sitting, locked against other writers with `lock`."""
-    query = _SITTINGS.where(*_at(t.sittings, place))
-    return await fetch_one(tx, query.with_for_update() if lock else query, _sitting)
+async def find_session(tx: Tx, place: Place, *, lock: bool = False) -> SumSession | None:
+    """One session, locked against other writers with `lock`."""
+    query = _SESSIONS.where(*_at(t.sum_sessions, place))
+    return await fetch_one(tx, query.with_for_update() if lock else query, _session)
 
 
-async def list_sittings(tx: Tx, task_id: str, number: int) -> list[Sitting]:
-    """All sittings of a round, by cohort and sitting."""
-    s = t.sittings.c
-    query = _SITTINGS.where(s.task_id == task_id, s.round == number).order_by(s.cohort, s.sitting)
-    return await fetch_all(tx, query, _sitting)
+async def list_sessions(tx: Tx, task_id: str, number: int) -> list[SumSession]:
+    """All sum_sessions of a round, by cohort and session."""
+    s = t.sum_sessions.c
+    query = _SESSIONS.where(s.task_id == task_id, s.round == number).order_by(s.cohort, s.session_number)
+    return await fetch_all(tx, query, _session)
 
 
-async def latest_sittings(tx: Tx, task_id: str, number: int, *, lock: bool = False) -> dict[int, Sitting]:
-    """The present sitting of every cohort of a round."""
-    query = _latest().with_for_update(of=t.sittings) if lock else _latest()
-    found = await fetch_all(tx, query, _sitting, {"task": task_id, "round": number})
+async def latest_sessions(tx: Tx, task_id: str, number: int, *, lock: bool = False) -> dict[int, SumSession]:
+    """The present session of every cohort of a round."""
+    query = _latest().with_for_update(of=t.sum_sessions) if lock else _latest()
+    found = await fetch_all(tx, query, _session, {"task": task_id, "round": number})
     return {each.cohort: each for each in found}
 
 
 @cache
 def _latest() -> sa.Select[Any]:
-    s = t.sittings.c
+    s = t.sum_sessions.c
     place = (s.task_id == sa.bindparam("task"), s.round == sa.bindparam("round"))
-    newest = sa.select(s.cohort, sa.func.max(s.sitting).label("sitting")).where(*place).group_by(s.cohort).subquery()
-    same = sa.and_(*place, s.cohort == newest.c.cohort, s.sitting == newest.c.sitting)
-    return _SITTINGS.join(newest, same).order_by(s.cohort)
+    newest = (
+        sa.select(s.cohort, sa.func.max(s.session_number).label("session_number"))
+        .where(*place)
+        .group_by(s.cohort)
+        .subquery()
+    )
+    same = sa.and_(*place, s.cohort == newest.c.cohort, s.session_number == newest.c.session_number)
+    return _SESSIONS.join(newest, same).order_by(s.cohort)
 
 
-async def change_sitting(tx: Tx, place: Place, *, expected: SumState, **values: Any) -> bool:
-    """Changes columns of a sitting if it is in the expected state; whether it was."""
-    where = (*_at(t.sittings, place), t.sittings.c.state == expected)
-    return bool((await tx.execute(t.sittings.update().where(*where).values(**plain(values)))).rowcount)
+async def change_session(tx: Tx, place: Place, *, expected: SumState, **values: Any) -> bool:
+    """Changes columns of a session if it is in the expected state; whether it was."""
+    where = (*_at(t.sum_sessions, place), t.sum_sessions.c.state == expected)
+    return bool((await tx.execute(t.sum_sessions.update().where(*where).values(**plain(values)))).rowcount)
 
 
-async def end_sittings(tx: Tx, task_id: str, number: int, state: SumState, *, only: Collection[SumState]) -> None:
-    """Moves all sittings of a round that are in one of these states."""
-    s = t.sittings.c
+async def end_sessions(tx: Tx, task_id: str, number: int, state: SumState, *, only: Collection[SumState]) -> None:
+    """Moves all sum_sessions of a round that are in one of these states."""
+    s = t.sum_sessions.c
     where = (s.task_id == task_id, s.round == number, s.state.in_(only))
-    await tx.execute(t.sittings.update().where(*where).values(state=state))
+    await tx.execute(t.sum_sessions.update().where(*where).values(state=state))
 
 
 async def rounds_failed_for(tx: Tx, task_id: str, reason: str, *, before: int) -> set[int]:
-    """Earlier rounds in which a sitting failed for a reason that begins so."""
-    s = t.sittings.c
+    """Earlier rounds in which a session failed for a reason that begins so."""
+    s = t.sum_sessions.c
     where = (s.task_id == task_id, s.round < before, s.state == SumState.FAILED, s.reason.startswith(reason))
     return set((await tx.execute(sa.select(s.round).where(*where))).scalars())
 
 
 async def out_of_range(tx: Tx, task_id: str, numbers: Sequence[int], reason: str) -> list[set[str]]:
     """Devices of each of these rounds whose sum failed for a reason that begins so."""
-    s = t.sittings.c
+    s = t.sum_sessions.c
     where = (s.task_id == task_id, s.round.in_(numbers), s.state == SumState.FAILED, s.reason.startswith(reason))
     found = {number: set[str]() for number in numbers}
-    for sitting in await fetch_all(tx, _SITTINGS.where(*where), _sitting):
-        found[sitting.round] |= sitting.people.keys.keys()
+    for session in await fetch_all(tx, _SESSIONS.where(*where), _session):
+        found[session.round] |= session.people.keys.keys()
     return list(found.values())
 
 
 # --- clerks -----------------------------------------------------------------------------------------------------------
 
 
-async def add_seats(tx: Tx, seats: Sequence[Seat]) -> None:
+async def add_members(tx: Tx, members: Sequence[CommitteeMember]) -> None:
     """Calls clerks; ones that were called before stay as they are."""
-    await upsert(tx, t.clerks, [asdict(seat) for seat in seats], [*_PLACE, "device_id"], only=[])
+    await upsert(tx, t.clerks, [asdict(member) for member in members], [*_PLACE, "device_id"], only=[])
 
 
-async def find_seat(tx: Tx, place: Place, device_id: str) -> Seat | None:
-    """A device's seat in a sitting, if it has one."""
-    return await fetch_one(tx, _SEATS.where(*_at(t.clerks, place), t.clerks.c.device_id == device_id), Seat)
+async def find_member(tx: Tx, place: Place, device_id: str) -> CommitteeMember | None:
+    """A device's member in a session, if it has one."""
+    return await fetch_one(
+        tx, _MEMBERS.where(*_at(t.clerks, place), t.clerks.c.device_id == device_id), CommitteeMember
+    )
 
 
-async def list_seats(tx: Tx, place: Place) -> list[Seat]:
-    """Clerks of a sitting by position, then id."""
+async def list_members(tx: Tx, place: Place) -> list[CommitteeMember]:
+    """Clerks of a session by position, then id."""
     c = t.clerks.c
-    return await fetch_all(tx, _SEATS.where(*_at(t.clerks, place)).order_by(c.position, c.device_id), Seat)
+    return await fetch_all(tx, _MEMBERS.where(*_at(t.clerks, place)).order_by(c.position, c.device_id), CommitteeMember)
 
 
-async def list_round_seats(tx: Tx, task_id: str, number: int) -> list[Seat]:
-    """Clerks of all sittings of a round."""
+async def list_round_members(tx: Tx, task_id: str, number: int) -> list[CommitteeMember]:
+    """Clerks of all sum_sessions of a round."""
     c = t.clerks.c
-    query = _SEATS.where(c.task_id == task_id, c.round == number)
-    return await fetch_all(tx, query.order_by(c.cohort, c.sitting, c.position, c.device_id), Seat)
+    query = _MEMBERS.where(c.task_id == task_id, c.round == number)
+    return await fetch_all(tx, query.order_by(c.cohort, c.session_number, c.position, c.device_id), CommitteeMember)
 
 
 async def clerks_in_state(tx: Tx, task_id: str, state: ClerkState) -> set[str]:
@@ -124,20 +133,20 @@ async def clerks_in_state(tx: Tx, task_id: str, state: ClerkState) -> set[str]:
     return set((await tx.execute(sa.select(c.device_id).where(c.task_id == task_id, c.state == state))).scalars())
 
 
-async def seats_of_device(tx: Tx, device_id: str) -> list[Seat]:
-    """Seats of a device in sittings it was not told to forget."""
+async def members_of_device(tx: Tx, device_id: str) -> list[CommitteeMember]:
+    """Seats of a device in sum_sessions it was not told to forget."""
     c = t.clerks.c
-    query = _SEATS.where(c.device_id == device_id, c.told == sa.false())
-    return await fetch_all(tx, query.order_by(c.task_id, c.round, c.cohort, c.sitting), Seat)
+    query = _MEMBERS.where(c.device_id == device_id, c.told == sa.false())
+    return await fetch_all(tx, query.order_by(c.task_id, c.round, c.cohort, c.session_number), CommitteeMember)
 
 
-async def devices_with_seats(tx: Tx) -> set[str]:
+async def devices_with_members(tx: Tx) -> set[str]:
     """Devices that have, or had, a duty and were not told to forget."""
     query = sa.select(t.clerks.c.device_id).where(t.clerks.c.told == sa.false()).distinct()
     return set((await tx.execute(query)).scalars())
 
 
-async def change_seat(tx: Tx, place: Place, device_id: str, **values: Any) -> None:
+async def change_member(tx: Tx, place: Place, device_id: str, **values: Any) -> None:
     """Changes columns of a clerk."""
     where = (*_at(t.clerks, place), t.clerks.c.device_id == device_id)
     await tx.execute(t.clerks.update().where(*where).values(**plain(values)))
@@ -153,13 +162,13 @@ async def add_masked(tx: Tx, updates: Sequence[MaskedUpdate]) -> None:
 
 
 async def list_masked(tx: Tx, place: Place) -> list[MaskedUpdate]:
-    """Masked updates of a sitting by device."""
+    """Masked updates of a session by device."""
     query = _MASKED.where(*_at(t.masked_updates, place)).order_by(t.masked_updates.c.device_id)
     return await fetch_all(tx, query, _masked)
 
 
 async def ever_masked(tx: Tx, task_id: str, number: int) -> set[str]:
-    """Devices that delivered masked words in any sitting of a round."""
+    """Devices that delivered masked words in any session of a round."""
     m = t.masked_updates.c
     return set((await tx.execute(sa.select(m.device_id).where(m.task_id == task_id, m.round == number))).scalars())
 
@@ -173,7 +182,7 @@ async def put_share(tx: Tx, share: Share) -> None:
 
 
 async def list_shares(tx: Tx, place: Place) -> dict[int, Share]:
-    """Shares of a sitting that were asked for."""
+    """Shares of a session that were asked for."""
     return {each.share: each for each in await fetch_all(tx, _SHARES.where(*_at(t.shares, place)), Share)}
 
 
@@ -184,7 +193,7 @@ async def blobs_of_round(tx: Tx, task_id: str, number: int) -> set[str]:
     """Digests of everything the sums of a round left in the blob store."""
     first, *others = (
         sa.select(table.c[column]).where(table.c.task_id == task_id, table.c.round == number)
-        for table, column in ((t.masked_updates, "digest"), (t.shares, "digest"), (t.sittings, "opened"))
+        for table, column in ((t.masked_updates, "digest"), (t.shares, "digest"), (t.sum_sessions, "opened"))
     )
     return set((await tx.execute(first.union(*others))).scalars()) - {""}
 
@@ -199,7 +208,7 @@ async def digests_needed(tx: Tx, digests: Sequence[str]) -> set[str]:
 
 @cache
 def _needed() -> sa.CompoundSelect[Any]:
-    s, ended = t.sittings, (SumState.DONE, SumState.FAILED)
+    s, ended = t.sum_sessions, (SumState.DONE, SumState.FAILED)
     some: sa.BindParameter[str] = sa.bindparam("digests", expanding=True)
     others = []
     for table in (t.masked_updates, t.shares):
@@ -214,12 +223,12 @@ def _at(table: sa.Table, place: Place) -> tuple[sa.ColumnElement[bool], ...]:
         c.task_id == place.task,
         c.round == place.round,
         c.cohort == place.cohort,
-        c.sitting == place.sitting,
+        c.session_number == place.session_number,
     )
 
 
-def _sitting(*values: Any) -> Sitting:
-    found = Sitting(*values)
+def _session(*values: Any) -> SumSession:
+    found = SumSession(*values)
     return replace(found, asked=tuple(found.asked))
 
 

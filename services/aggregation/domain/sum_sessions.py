@@ -1,7 +1,7 @@
-"""Sittings of secure sums as the books hold them, and what a clerk is to do next.
+"""Sessions of secure sums as the books hold them, and what a clerk is to do next.
 
-A sitting is one committee serving one sum of one round. Everything in it is written once: terms before devices see
-them, survivors before clerks see them, and a new sitting is a new row.
+A session is one committee serving one sum of one round. Everything in it is written once: terms before devices see
+them, survivors before clerks see them, and a new session is a new row.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from functools import cached_property, lru_cache
 
 from coterie.records.enums import ClerkState, DutyKind, SumState
 from coterie.secure_sums.letters import FaultKind
-from coterie.secure_sums.masks import agreement_quorum
+from coterie.secure_sums.masks import commit_quorum
 from coterie.secure_sums.protocol_lists import Candidate, list_digest, read_candidates, read_survivors
 from coterie.secure_sums.terms import Participants, Place, Terms
-from services.aggregation.domain.secure import Votes, count_votes, may_join
+from services.aggregation.domain.sum_decisions import Votes, count_votes, may_join
 
 OUT_OF_RANGE = "sum_out_of_range"
-"""How the reason of a sitting begins whose sum no honest devices could have made."""
+"""How the reason of a session begins whose sum no honest devices could have made."""
 Told = dict[int, dict[int, bytes]]
 """Digests by clerk's position and share."""
 
-# A sitting is read from its row at every step; its texts never change once written, so each is read into objects once.
+# A session is read from its row at every step; its texts never change once written, so each is read into objects once.
 _read_terms = lru_cache(32)(Terms.read)
 _read_people = lru_cache(32)(Participants.read)
 _read_candidates = lru_cache(32)(read_candidates)
@@ -30,26 +30,26 @@ _read_survivors = lru_cache(32)(read_survivors)
 
 
 @dataclass(frozen=True)
-class Sitting:
-    """One sitting.
+class SumSession:
+    """One session.
 
     Attributes
     ----------
     attempt : attempts at this cohort's sum in the round, this one included.
-    since : when the present state began; in counting, the present muster or the settling of the survivors.
+    since : when the present state began; in counting, the present ready_check or the settling of the survivors.
     deadline_at : when patience with the present state ends.
     clip_norm, noise_multiplier, heaviest : what the terms are made from.
     participants, terms, candidates, survivors : canonical texts; empty until there are any.
-    asked : positions of the clerks asked in the present muster.
+    asked : positions of the clerks asked in the present ready_check.
     digest : D of the survivors.
     opened : blob of the opened sum.
-    reason : why the sitting failed.
+    reason : why the session failed.
     """
 
     task_id: str
     round: int
     cohort: int
-    sitting: int
+    session_number: int
     state: SumState
     attempt: int
     since: float
@@ -68,7 +68,7 @@ class Sitting:
 
     @property
     def place(self) -> Place:
-        return Place(self.task_id, self.cohort, self.round, self.sitting)
+        return Place(self.task_id, self.cohort, self.round, self.session_number)
 
     @cached_property
     def read_terms(self) -> Terms:
@@ -92,14 +92,14 @@ class Sitting:
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
-    """A clerk in a sitting, and all it has said there.
+class CommitteeMember:
+    """A clerk in a session, and all it has said there.
 
     Attributes
     ----------
     position : in the terms; −1 before they are written.
-    session_key, offer : the key of this sitting and the clerk's signature of it; empty before.
-    mustered, ready, faults : digest of the list it mustered last, whom it can serve, what is wrong with others.
+    session_key, offer : the key of this session and the clerk's signature of it; empty before.
+    checked, ready, faults : digest of the list it checked last, whom it can serve, what is wrong with others.
     agreement : its signature of the survivors.
     answer : hexadecimal digest of each of its share sums, by share.
     told : whether it was told to forget.
@@ -108,7 +108,7 @@ class Seat:
     task_id: str
     round: int
     cohort: int
-    sitting: int
+    session_number: int
     device_id: str
     owner_id: str
     signing_key: str
@@ -117,16 +117,16 @@ class Seat:
     called_at: float
     session_key: str = ""
     offer: str = ""
-    mustered: str = ""
+    checked_list: str = ""
     ready: list[str] = field(default_factory=list)
     faults: dict[str, FaultKind] = field(default_factory=dict)
-    agreement: str = ""
+    commit_signature: str = ""
     answer: dict[str, str] = field(default_factory=dict)
     told: bool = False
 
     @property
     def place(self) -> Place:
-        return Place(self.task_id, self.cohort, self.round, self.sitting)
+        return Place(self.task_id, self.cohort, self.round, self.session_number)
 
     @property
     def digests(self) -> dict[int, bytes]:
@@ -140,7 +140,7 @@ class MaskedUpdate:
     task_id: str
     round: int
     cohort: int
-    sitting: int
+    session_number: int
     device_id: str
     digest: str
     masked_digest: str
@@ -162,32 +162,32 @@ class Share:
     task_id: str
     round: int
     cohort: int
-    sitting: int
+    session_number: int
     share: int
     device_id: str
     asked_at: float
     digest: str = ""
 
 
-def told_by(seats: Sequence[Seat]) -> Told:
-    """What the clerks of a sitting told of their shares."""
-    return {seat.position: seat.digests for seat in seats if seat.answer and seat.position >= 0}
+def told_by(members: Sequence[CommitteeMember]) -> Told:
+    """What the clerks of a session told of their shares."""
+    return {member.position: member.digests for member in members if member.answer and member.position >= 0}
 
 
-def agreed(seats: Sequence[Seat]) -> int:
+def agreed(members: Sequence[CommitteeMember]) -> int:
     """How many clerks agreed to the survivors."""
-    return sum(bool(seat.agreement) for seat in seats)
+    return sum(bool(member.commit_signature) for member in members)
 
 
-def votes_of(terms: Terms, seats: Sequence[Seat]) -> Votes:
+def votes_of(terms: Terms, members: Sequence[CommitteeMember]) -> Votes:
     """Where the count of the shares stands."""
-    return count_votes(told_by(seats), len(terms.clerks), terms.threshold)
+    return count_votes(told_by(members), len(terms.clerks), terms.threshold)
 
 
-def is_told(votes: Votes, seats: Sequence[Seat]) -> bool:
+def is_told(votes: Votes, members: Sequence[CommitteeMember]) -> bool:
     """Whether no further answer is waited for: every share is checked, or all who agreed have answered."""
     all_checked = not votes.majority and not votes.unsettled
-    return all_checked or all(seat.answer for seat in seats if seat.agreement)
+    return all_checked or all(member.answer for member in members if member.commit_signature)
 
 
 def leading(votes: Votes) -> dict[int, bytes]:
@@ -196,16 +196,21 @@ def leading(votes: Votes) -> dict[int, bytes]:
 
 
 def wanted_of(
-    seat: Seat, terms: Terms, seats: Sequence[Seat], shares: Mapping[int, Share], now: float, patience: float
+    member: CommitteeMember,
+    terms: Terms,
+    members: Sequence[CommitteeMember],
+    shares: Mapping[int, Share],
+    now: float,
+    patience: float,
 ) -> list[int]:
     """Shares whose sums are wanted of a clerk now: of one clerk at a time, of another when that one is outvoted, told
     something else or has kept it for longer than `patience`."""
-    votes = votes_of(terms, seats)
-    values, told = leading(votes), told_by(seats)
-    by_device = {each.device_id: each.position for each in seats}
+    votes = votes_of(terms, members)
+    values, told = leading(votes), told_by(members)
+    by_device = {each.device_id: each.position for each in members}
     wanted = []
     for share, value in sorted(values.items()):
-        if seat.digests.get(share) != value or seat.position in votes.outvoted:
+        if member.digests.get(share) != value or member.position in votes.outvoted:
             continue
         asked = shares.get(share)
         if asked is None:
@@ -213,46 +218,56 @@ def wanted_of(
         elif asked.digest != value.hex():
             other = by_device.get(asked.device_id, -1)
             busy = other not in votes.outvoted and told.get(other, {}).get(share) == value
-            if asked.device_id == seat.device_id or not busy or now - asked.asked_at >= patience:
+            if asked.device_id == member.device_id or not busy or now - asked.asked_at >= patience:
                 wanted.append(share)
     return wanted
 
 
-def missing_shares(terms: Terms, seats: Sequence[Seat], shares: Mapping[int, Share]) -> list[int]:
+def missing_shares(terms: Terms, members: Sequence[CommitteeMember], shares: Mapping[int, Share]) -> list[int]:
     """Shares whose believed sum has not come yet."""
-    values = leading(votes_of(terms, seats))
+    values = leading(votes_of(terms, members))
     return [
         share for share, value in sorted(values.items()) if share not in shares or shares[share].digest != value.hex()
     ]
 
 
 def duty_of(
-    sitting: Sitting, seat: Seat, seats: Sequence[Seat], shares: Mapping[int, Share], now: float, patience: float
+    session: SumSession,
+    member: CommitteeMember,
+    members: Sequence[CommitteeMember],
+    shares: Mapping[int, Share],
+    now: float,
+    patience: float,
 ) -> DutyKind | None:
-    """What a clerk is to do in a sitting now; None when it waits for others."""
-    over = sitting.state in (SumState.DONE, SumState.FAILED) or seat.state is ClerkState.RELEASED
-    if over or (sitting.state is SumState.CALLING and seat.state is not ClerkState.SERVING):
-        return None if seat.told else DutyKind.FORGET
-    if sitting.state is SumState.CALLING:
-        return None if seat.session_key else DutyKind.OFFER
-    if sitting.state is not SumState.COUNTING or seat.position < 0:
+    """What a clerk is to do in a session now; None when it waits for others."""
+    over = session.state in (SumState.DONE, SumState.FAILED) or member.state is ClerkState.RELEASED
+    if over or (session.state is SumState.CALLING and member.state is not ClerkState.SERVING):
+        return None if member.told else DutyKind.FORGET
+    if session.state is SumState.CALLING:
+        return None if member.session_key else DutyKind.KEY_OFFER
+    if session.state is not SumState.COUNTING or member.position < 0:
         return None
-    return _counting_duty(sitting, seat, seats, shares, now, patience)
+    return _counting_duty(session, member, members, shares, now, patience)
 
 
 def _counting_duty(
-    sitting: Sitting, seat: Seat, seats: Sequence[Seat], shares: Mapping[int, Share], now: float, patience: float
+    session: SumSession,
+    member: CommitteeMember,
+    members: Sequence[CommitteeMember],
+    shares: Mapping[int, Share],
+    now: float,
+    patience: float,
 ) -> DutyKind | None:
-    terms = sitting.read_terms
-    if seat.mustered != sitting.candidates_digest and not seat.agreement:
-        return DutyKind.MUSTER
-    if not sitting.survivors:
+    terms = session.read_terms
+    if member.checked_list != session.candidates_digest and not member.commit_signature:
+        return DutyKind.READY_CHECK
+    if not session.survivors:
         return None
-    if not seat.agreement:
-        can = may_join(seat.ready, [device for device, _ in sitting.surviving])
-        return DutyKind.AGREE if can else None
-    if agreed(seats) < agreement_quorum(len(terms.clerks), terms.threshold):
+    if not member.commit_signature:
+        can = may_join(member.ready, [device for device, _ in session.surviving])
+        return DutyKind.COMMIT if can else None
+    if agreed(members) < commit_quorum(len(terms.clerks), terms.threshold):
         return None
-    if not seat.answer or wanted_of(seat, terms, seats, shares, now, patience):
+    if not member.answer or wanted_of(member, terms, members, shares, now, patience):
         return DutyKind.ANSWER
     return None

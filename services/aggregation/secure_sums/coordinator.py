@@ -1,0 +1,326 @@
+"""The chair moves every secure sum of an open round from state to state, one repeatable step at a time.
+
+    calling ─ all clerks offered ─► open ─ enough delivered ─► counting ─ shares told ─► closing
+       │ silent: replaced             │ quorum missed: extended    │
+       └──────────────────────────────┴──────── cannot go on ──────┴─► failed, and a new session, or the sum is given up
+
+Each step ends in one transaction that locks the round and the session and checks the state it started from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from coterie.records.enums import ClerkState, EventKind, ParticipationState, SumState
+from coterie.secure_sums.protocol_lists import candidates_text
+from coterie.secure_sums.terms import NamedClerk, Terms
+from coterie_api.enums.v1 import enums_pb2 as words
+from coterie_api.topology.v1 import topology_pb2 as topology
+from services.aggregation.domain import secure_terms
+from services.aggregation.domain.records import Event
+from services.aggregation.domain.secure_terms import SumRules, make_terms
+from services.aggregation.domain.sum_sessions import CommitteeMember, SumSession
+from services.aggregation.errors import NoGrid
+from services.aggregation.rounds.open_round import OpenRound
+from services.aggregation.secure_sums.committee_selection import CommitteeSelection
+from services.aggregation.secure_sums.duty_index import DutyIndex
+from services.aggregation.secure_sums.retry import Retry
+from services.aggregation.secure_sums.survivor_agreement import SurvivorAgreement
+from services.aggregation.store import rounds, sum_sessions, tasks
+from services.aggregation.store.model_files import ModelFiles
+from services.kit.database.engine import Database
+from services.kit.database.rows import Tx
+from services.kit.notify.notifier import Notifier
+from services.kit.rpc.service_clients import ServiceClients
+from services.kit.runtime.clock import SharedClock
+
+LOOK_AGAIN_SECONDS = 5.0
+FINAL = (SumState.CLOSING, SumState.FAILED)
+"""States of present sum_sessions that wait for nobody: failed ones are given up, since a new session would follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinator:
+    """Conducts sum_sessions."""
+
+    database: Database
+    clients: ServiceClients
+    model_files: ModelFiles
+    duty_index: DutyIndex
+    notifier: Notifier
+    clock: SharedClock
+    """Nobody is silent before this process began, while there was no platform to speak to."""
+
+    async def step(self, live: OpenRound) -> float:
+        """Makes the next step of every sum; seconds until one may be due, 0 when something has moved."""
+        members = await self._look(live)
+        pauses = [LOOK_AGAIN_SECONDS]
+        for session in list(live.sum_sessions.values()):
+            pauses.append(
+                await self._step(live, session, [member for member in members if member.place == session.place])
+            )
+        return min(pauses)
+
+    async def _look(self, live: OpenRound) -> list[CommitteeMember]:
+        """Reads where the sums stand, and wakes devices whose sum has just opened, and clerks; the round's members."""
+        async with self.database.reading() as tx:
+            present = await sum_sessions.latest_sessions(tx, live.task.id, live.round.number)
+            members = await sum_sessions.list_round_members(tx, live.task.id, live.round.number)
+        known = {cohort: (session.session_number, session.state) for cohort, session in live.sum_sessions.items()}
+        live.set_sum_sessions(present)
+        for cohort, session in present.items():
+            moved = known.get(cohort) != (session.session_number, session.state)
+            if moved and session.state is SumState.OPEN:
+                self.notifier.notify(*(f"device:{device}" for device in session.people.keys))
+            if moved and session.state is SumState.COUNTING:
+                # Who made it count has woken the clerks that wait there; others wait here.
+                self.duty_index.call(clerk.device for clerk in session.read_terms.clerks)
+        untold = {member.device_id for member in members if not member.told}
+        if untold - self.duty_index.devices:
+            self.duty_index.call(untold)
+        return members
+
+    def release(self, live: OpenRound) -> None:
+        """Wakes the clerks of a round that is over: there is something to forget."""
+        told = (session.read_terms for session in live.sum_sessions.values() if session.terms)
+        self.duty_index.call(clerk.device for terms in told for clerk in terms.clerks)
+
+    async def _step(self, live: OpenRound, session: SumSession, members: Sequence[CommitteeMember]) -> float:
+        if session.state is SumState.CALLING:
+            return await self._call(live, session, members)
+        if session.state is SumState.OPEN:
+            return await self._watch(live, session)
+        if session.state is SumState.COUNTING:
+            counting = SurvivorAgreement(self.database, self.duty_index, self.clock, self.retry)
+            return await counting.step(live, session, members)
+        return LOOK_AGAIN_SECONDS
+
+    @property
+    def retry(self) -> Retry:
+        """What follows a session that failed."""
+        return Retry(self.database, self.clients, self.clock)
+
+    @property
+    def selection(self) -> CommitteeSelection:
+        """Chooses clerks."""
+        return CommitteeSelection(self.database, self.clients, self.clock)
+
+    # --- calling ------------------------------------------------------------------------------------------------------
+
+    async def _call(self, live: OpenRound, session: SumSession, members: Sequence[CommitteeMember]) -> float:
+        """Has a committee, replaces its silent members, and opens the sum when all have offered themselves."""
+        rules, now = live.strategy.secure_sums.committee(len(session.people.keys)), self.clock.now()
+        serving = [member for member in members if member.state is ClerkState.SERVING]
+        late = [member for member in serving if not member.session_key]
+        silent = [member for member in late if now - max(member.called_at, self.clock.began_at) >= rules.offer_seconds]
+        if silent or not serving:
+            return await self._choose(live, session, rules, serving, silent)
+        if all(member.session_key for member in serving):
+            await self._open(live, session, rules, serving)
+            return 0.0
+        return max(0.01, min(max(member.called_at, self.clock.began_at) for member in late) + rules.offer_seconds - now)
+
+    async def _choose(
+        self,
+        live: OpenRound,
+        session: SumSession,
+        rules: SumRules,
+        serving: Sequence[CommitteeMember],
+        silent: Sequence[CommitteeMember],
+    ) -> float:
+        called = await self.selection.choose(live, session, rules, silent)
+        committee, unwilling = called.committee, called.unwilling
+        if not committee.members:
+            await self.retry.give_up(live, session, called.too_few(rules), silent)
+            return 0.0
+        chosen = {member.device_id: member for member in committee.members}
+        people = session.people.without(unwilling)
+        least = max(secure_terms.LEAST, live.round.quorum if live.is_whole else 0)
+        if len(people.keys) < least:
+            await self.retry.give_up(live, session, _unwilling(len(people.keys), least, unwilling), silent)
+            return 0.0
+        now = self.clock.now()
+        fresh = [
+            CommitteeMember(
+                *(session.task_id, session.round, session.cohort, session.session_number),
+                member.device_id,
+                member.owner_id,
+                member.signing_key.hex(),
+                ClerkState.SERVING,
+                position=-1,
+                called_at=now,
+            )
+            for member in committee.members
+        ]
+        async with self.database.writing() as tx:
+            if not await self._is_still(tx, session) or await _serving(tx, session) != {s.device_id for s in serving}:
+                return 0.0  # another replica has called clerks meanwhile: a sum has one committee
+            for member in silent:
+                await sum_sessions.change_member(tx, session.place, member.device_id, state=ClerkState.SILENT)
+            for member in serving:
+                if member not in silent and member.device_id not in chosen:
+                    await sum_sessions.change_member(tx, session.place, member.device_id, state=ClerkState.RELEASED)
+            await sum_sessions.add_members(tx, fresh)
+            noise = live.strategy.secure_sums.noise_for_trust(session.noise_multiplier, committee.least_trust)
+            await sum_sessions.change_session(
+                tx, session.place, expected=SumState.CALLING, participants=people.text, noise_multiplier=noise
+            )
+            for device in unwilling:
+                await rounds.decline(tx, live.task.id, session.round, device, UNWILLING)
+            await tasks.change_task(tx, live.task.id)
+            await tasks.add_events(tx, *_called(live.task.id, session, committee, silent, now))
+            await tasks.add_events(tx, *_left_out(live.task.id, session, unwilling, now))
+        for device in unwilling:
+            live.roster.states[device] = ParticipationState.DECLINED
+        self.duty_index.call([*chosen, *(member.device_id for member in serving)])
+        self.notifier.notify(f"events:{live.task.id}")
+        return 0.0
+
+    # --- open ---------------------------------------------------------------------------------------------------------
+
+    async def _open(
+        self, live: OpenRound, session: SumSession, rules: SumRules, serving: Sequence[CommitteeMember]
+    ) -> None:
+        """Writes the terms, once, and lets devices have them."""
+        spec, now = live.task.specification, self.clock.now()
+        clerks = sorted(serving, key=lambda member: member.device_id.encode())
+        terms = await asyncio.to_thread(self._terms, live, session, rules, clerks)
+        deadline = now + spec.round_seconds
+        async with self.database.writing() as tx:
+            if not await self._is_still(tx, session):
+                return
+            for position, member in enumerate(clerks):
+                await sum_sessions.change_member(tx, session.place, member.device_id, position=position)
+            opened = {"state": SumState.OPEN, "terms": terms.text, "since": now, "deadline_at": deadline}
+            await sum_sessions.change_session(tx, session.place, expected=SumState.CALLING, **opened)
+            await rounds.extend_deadline(tx, live.task.id, live.round.number, deadline)
+            await tasks.change_task(tx, live.task.id)
+            message = (
+                f"{_name(session)}: {len(clerks)} clerks offered themselves; at least {terms.least} of {terms.count} "
+                f"devices must be in the sum, {terms.honest} of them are counted on to be honest"
+            )
+            await tasks.add_events(tx, Event(live.task.id, now, EventKind.SUM_OPENED, message, session.round))
+        self.notifier.notify(f"events:{live.task.id}")
+
+    def _terms(self, live: OpenRound, session: SumSession, rules: SumRules, clerks: Sequence[CommitteeMember]) -> Terms:
+        """Runs in a worker thread; `NoGrid` where no grid serves."""
+        spec, (digest, size) = live.task.specification, live.bases[0]
+        count = len(session.people.keys)
+        quorum = max(spec.quorum, min(spec.min_devices, count) / count) if live.is_whole else spec.quorum
+        honest = rules.honest(secure_terms.least_survivors(quorum, count))
+        named = [
+            NamedClerk(
+                member.device_id,
+                member.owner_id,
+                bytes.fromhex(member.signing_key),
+                bytes.fromhex(member.session_key),
+                bytes.fromhex(member.offer),
+            )
+            for member in clerks
+        ]
+        try:
+            return make_terms(
+                session.place,
+                live.round.plan_version,
+                secure_terms.Model(
+                    digest, self.model_files.layout(digest, size).elements + live.strategy.secure_sums.extra_elements
+                ),
+                session.people,
+                named,
+                rules,
+                quorum=quorum,
+                clip_norm=session.clip_norm,
+                noise_multiplier=live.strategy.secure_sums.terms_noise(session.noise_multiplier, honest),
+                heaviest=session.heaviest,
+                scale=live.strategy.secure_sums.scale,
+            )
+        except secure_terms.NoGrid as error:
+            raise NoGrid(str(error)) from error
+
+    async def _watch(self, live: OpenRound, session: SumSession) -> float:
+        """Waits for deliveries; then counts, extends the session, or gives the clerks up."""
+        terms, now = session.read_terms, self.clock.now()
+        states = [live.roster.states.get(device) for device in session.people.keys]
+        delivered = states.count(ParticipationState.DELIVERED)
+        pending = states.count(ParticipationState.ASSIGNED)
+        if delivered + pending < terms.least:
+            declined = states.count(ParticipationState.DECLINED)
+            reason = f"{declined} of {terms.count} devices declined, and {terms.least} are needed"
+            await self.retry.fail(live, session, reason)
+            return 0.0
+        if pending and now < session.deadline_at:
+            return max(0.01, session.deadline_at - now)
+        if delivered >= terms.least:
+            await self._begin_counting(live, session, terms)
+        else:
+            await self.retry.extend(live, session, f"{delivered} of {terms.least} updates needed came")
+        return 0.0
+
+    async def _begin_counting(self, live: OpenRound, session: SumSession, terms: Terms) -> None:
+        """Asks the clerks whom of those who delivered, and were not revoked, they can serve."""
+        devices = await self.selection.devices(list(session.people.keys))
+        active = {device.id for device in devices if device.state == words.DEVICE_STATE_ACTIVE}
+        spec, now = live.task.specification, self.clock.now()
+        patience = SumRules.of(spec.parameters).patience_seconds(spec.round_seconds)
+        async with self.database.writing() as tx:
+            if not await self._is_still(tx, session):
+                return
+            masked = await sum_sessions.list_masked(tx, session.place)
+            candidates = [each.candidate for each in masked if each.device_id in active]
+            await sum_sessions.change_session(
+                tx,
+                session.place,
+                expected=SumState.OPEN,
+                state=SumState.COUNTING,
+                candidates=candidates_text(candidates),
+                asked=list(range(len(terms.clerks))),
+                since=now,
+                deadline_at=now + patience,
+            )
+            await tasks.change_task(tx, live.task.id)
+        self.duty_index.call(clerk.device for clerk in terms.clerks)
+
+    async def _is_still(self, tx: Tx, session: SumSession) -> bool:
+        """Locks round and session; whether the session is as it was."""
+        await rounds.find_round(tx, session.task_id, session.round, lock=True)
+        fresh = await sum_sessions.find_session(tx, session.place, lock=True)
+        return fresh is not None and (fresh.state, fresh.candidates) == (session.state, session.candidates)
+
+
+UNWILLING = "it does not take these clerks: let it verify them, or enrol more devices that everybody knows"
+"""Noted for a device that named other clerks, or declined some of these before."""
+
+
+async def _serving(tx: Tx, session: SumSession) -> set[str]:
+    members = await sum_sessions.list_members(tx, session.place)
+    return {member.device_id for member in members if member.state is ClerkState.SERVING}
+
+
+def _name(session: SumSession) -> str:
+    return f"sum {session.cohort}, session {session.session_number}"
+
+
+def _called(
+    task_id: str, session: SumSession, committee: topology.Committee, silent: Sequence[CommitteeMember], now: float
+) -> list[Event]:
+    names = ", ".join(member.device_id for member in committee.members)
+    message = (
+        f"{_name(session)}: called as clerks {names}; whoever of the participants trusts them least does so by "
+        f"{committee.least_trust:.2f}"
+    )
+    late = "offered no key in time and is replaced"
+    gone = [Event(task_id, now, EventKind.CLERK_SILENT, late, session.round, member.device_id) for member in silent]
+    return [*gone, Event(task_id, now, EventKind.SUM_CALLED, message, session.round)]
+
+
+def _left_out(task_id: str, session: SumSession, unwilling: Sequence[str], now: float) -> list[Event]:
+    return [Event(task_id, now, EventKind.WORK_DECLINED, UNWILLING, session.round, device) for device in unwilling]
+
+
+def _unwilling(count: int, least: int, unwilling: Sequence[str]) -> str:
+    return (
+        f"no clerks are known to enough devices: {', '.join(unwilling)[:200]} would decline the best there are, and of "
+        f"{least} devices needed {count} are left; let owners verify each other (coterie circle verify)"
+    )
