@@ -52,18 +52,26 @@ check: $(STAMP) ## lint, strict types, generated protobuf code up to date
 	$(BIN)/mypy
 	deploy/check-protos $(BIN)
 
+# One worker more than cores: tests wait for the disk and for each other's processes part of their time.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --durations=15
+
 .PHONY: test
-test: $(STAMP) ## all tests (minutes); real processes, real PostgreSQL
-	# Three workers on two cores: tests wait for processes about a third of their time. Files in the order of their folders:
-	# the short ones of tests/unit come last, so that no worker is left alone with a long one.
-	# Real processes on a busy machine: what failed runs once more, alone, and both outcomes are printed.
-	$(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder --durations=15 -m 'not slow' || { test $$? -eq 1 && \
-		echo 'Again, alone, what failed (who passes now is unsteady and wants mending):' && \
-		$(BIN)/python -m pytest -q -v --last-failed --last-failed-no-failures=none -m 'not slow'; }
+test: $(STAMP) ## the tests of every change (minutes); real processes, real PostgreSQL
+	$(PYTEST) --dist worksteal -m 'not full and not slow'
+
+.PHONY: test-full
+test-full: $(STAMP) ## platforms, browser, demos, documentation's commands, SDK in an empty environment, chaos
+	# Files stay whole, because the tests of a file share a platform.
+	$(PYTEST) --dist loadfile --no-loadscope-reorder -m 'full and not slow'
+
+.PHONY: test-all
+test-all: test test-full ## `make test`, then `make test-full`
 
 .PHONY: test-slow
-test-slow: $(STAMP) ## the tests that take minutes each
+test-slow: $(STAMP) ## tests that take minutes each, and more examples of every property (nightly)
 	$(BIN)/python -m pytest -q -m slow
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) --dist worksteal tests/unit tests/golden -m 'not full and not slow'
 
 .PHONY: chaos
 chaos: $(STAMP) ## every preset under faults: kills, stops, clocks, networks, disk, database (ten minutes; CHAOS_SEED=N repeats one)

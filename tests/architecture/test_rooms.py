@@ -33,9 +33,10 @@ MAY_KNOW = {
 
 
 def entries(service: str) -> tuple[set[str], set[str]]:
-    """Files and folders of a service."""
-    found = [path for path in (ROOT / "services" / service).iterdir() if path.name != "__pycache__"]
-    return {path.name for path in found if path.is_file()}, {path.name for path in found if path.is_dir()}
+    """Files and folders of a service; a folder that a rename left with bytecode alone does not count."""
+    entries = [path for path in (ROOT / "services" / service).iterdir() if path.name != "__pycache__"]
+    folders = {path.name for path in entries if path.is_dir() and any(path.rglob("*.py"))}
+    return {path.name for path in entries if path.is_file()}, folders
 
 
 def test_every_folder_of_services_is_a_service_the_kit_or_the_console() -> None:

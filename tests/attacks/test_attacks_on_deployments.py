@@ -63,13 +63,13 @@ def test_each_service_of_the_deployment_has_a_database_user_of_its_own() -> None
 
 
 @pytest.fixture
-async def users(postgres_url: str) -> AsyncIterator[str]:
+async def users(empty_postgres_url: str) -> AsyncIterator[str]:
     """A database whose tables are all its owner's; the users are removed from the server again."""
-    settings = ServiceSettings(database_url=postgres_url)
+    settings = ServiceSettings(database_url=empty_postgres_url)
     for service in SERVICES:
         await (await migrated(settings, service)).close()
-    yield postgres_url
-    connection = await asyncpg.connect(postgres_url)
+    yield empty_postgres_url
+    connection = await asyncpg.connect(empty_postgres_url)
     for service in SERVICES:
         if await connection.fetchval("SELECT 1 FROM pg_roles WHERE rolname = $1", service):
             await connection.execute(f"DROP OWNED BY {service} CASCADE; DROP ROLE {service}")

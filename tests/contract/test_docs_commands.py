@@ -14,6 +14,8 @@ import typer.main
 
 from coterie_cli.main import UsageError, app
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *ROOT.glob("clients/*/README.md")]
 PAGES += [*ROOT.glob("services/*/README.md"), *ROOT.glob("examples/*.md"), *ROOT.glob("*.md")]

@@ -3,6 +3,10 @@
 import re
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 

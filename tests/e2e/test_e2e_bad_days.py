@@ -75,6 +75,7 @@ def test_a_device_killed_in_mid_round_changes_nothing(
     check_history(platform, task)
 
 
+@pytest.mark.smoke
 def test_every_service_killed_at_once_changes_nothing(
     platform: RealPlatform, device_group: DeviceGroup, undisturbed: bytes
 ) -> None:

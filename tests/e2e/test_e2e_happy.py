@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load
 
 from coterie.strategies.context import round_seed
 from tests.e2e.device_group import NAMES, DeviceGroup
 from tests.e2e.real_platform import SHAPES, RealPlatform
+
+pytestmark = pytest.mark.smoke
 
 
 def expected_model(names: tuple[str, ...], rounds: int, task: str) -> dict[str, NDArray[np.float64]]:

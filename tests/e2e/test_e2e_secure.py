@@ -20,6 +20,7 @@ def neighbours(shared_platform: RealPlatform, request: pytest.FixtureRequest) ->
     made.stop()
 
 
+@pytest.mark.smoke
 def test_the_secure_model_is_the_clear_model_bit_for_bit_and_nothing_of_a_device_is_stored(
     neighbours: NeighbourFixture,
 ) -> None:

@@ -240,7 +240,7 @@ async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 
 
 
 @pytest.fixture
-async def service(settings: ServiceSettings, tmp_path: Path) -> AsyncIterator[ServiceFixture]:
+async def service(settings: ServiceSettings, tmp_path: Path, compiled_planners: None) -> AsyncIterator[ServiceFixture]:
     fakes = Fakes()
     trust_server, pricing_server = grpc.aio.server(), grpc.aio.server()
     trust_pb2_grpc.add_RegistryServicer_to_server(Registry(fakes), trust_server)  # type: ignore[abstract]

@@ -108,7 +108,7 @@ async def _start(settings: ServiceSettings) -> tuple[App, grpc.aio.Channel]:
 
 
 @pytest.fixture
-async def world(settings: ServiceSettings) -> AsyncIterator[World]:
+async def world(settings: ServiceSettings, compiled_planners: None) -> AsyncIterator[World]:
     """A planner on a fresh database."""
     set_principal(SERVICE)
     registry = FakeRegistry()

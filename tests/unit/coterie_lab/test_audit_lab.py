@@ -25,6 +25,8 @@ from coterie.strategies.context import RoundContext
 from coterie_lab.audit import audit, clopper_pearson, lower_bound, main
 from coterie_lab.canaries import MECHANISMS, _bound_to_bytes
 
+pytestmark = pytest.mark.full
+
 RUNS = 400
 MORE = 1600
 """Enough to catch a fault."""

@@ -102,6 +102,7 @@ def test_a_stored_trial_that_was_damaged_runs_again(tmp_path: Path) -> None:
     assert folder.finished() == {whole.key}
 
 
+@pytest.mark.full
 def test_workers_end_with_a_run_that_is_killed(tmp_path: Path) -> None:
     program = tmp_path / "run.py"
     program.write_text(STARTS_A_WORKER)
@@ -115,6 +116,7 @@ def test_workers_end_with_a_run_that_is_killed(tmp_path: Path) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.full
 def test_results_are_the_same_bytes_with_one_worker_and_two(tmp_path: Path) -> None:
     experiment = replace(find("mppfl-anarchy"), quick=Effort(({},), 3, 1.0))
     tables = []
@@ -185,6 +187,7 @@ def test_a_missing_file_is_named_with_where_it_comes_from(tmp_path: Path) -> Non
         data_sets.fetch(data_sets.named("Facebook ego network"), tmp_path)
 
 
+@pytest.mark.full
 def test_an_experiment_whose_data_is_not_there_is_left_out_and_the_others_go_on(tmp_path: Path) -> None:
     """Where the file comes from is said, and that something was left out is in the exit code."""
     code, said = invoke(

@@ -209,6 +209,7 @@ def test_the_geometric_median_is_proven(seed: int, n: int, d: int, ties: bool) -
         assert weights @ np.linalg.norm(points - here - step, axis=1) >= total * (1 - 1e-12)
 
 
+@pytest.mark.full
 def test_memory_does_not_grow_with_the_updates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are made as they are read, so all memory is the rules' own: a few chunks, whatever the length."""
     n, d = 50, 50_000
