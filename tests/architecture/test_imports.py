@@ -72,7 +72,7 @@ def test_nothing_is_ever_unpickled() -> None:
             assert "torch.load" not in path.read_text(), path
 
 
-ORDERS = {"local_steps.py", "strategies/device_state.py", "samples.py", "numpy_learner.py"}
+ORDERS = {"learning/local_steps.py", "strategies/device_state.py", "samples.py", "learning/numpy_learner.py"}
 """Modules of the device that draw from numpy: the order of samples, and samples to try things with. Nothing private."""
 
 
@@ -103,5 +103,5 @@ def test_only_a_release_adds_noise() -> None:
         place = path.relative_to(package).as_posix()
         for name in imports_of(path):
             for module, allowed in callers.items():
-                if name.startswith(f"coterie.{module}") and not place.startswith("sums/"):
+                if name.startswith(f"coterie.{module}") and not place.startswith("secure_sums/"):
                     assert place in allowed, f"{path} imports {name}"

@@ -14,7 +14,7 @@ from coterie.errors import BadHome, Declined
 from coterie.learning.training import model_bytes
 from coterie_cli.main import app
 from tests.e2e.stand_in import StandIn
-from tests.unit.coterie.test_agent_rounds import agent_at, module, run
+from tests.unit.coterie.agent.test_agent_rounds import agent_at, module, run
 
 ENDLESS: list[dict[str, Any]] = [
     {"epochs": 10**9},

@@ -24,7 +24,7 @@ from tests.contract.gateway.conftest import app, bearer, client, platform
 from tests.contract.gateway.fakes import FakePlatform
 from tests.contract.gateway.test_gateway_access import GUARDED, _concrete, _method
 from tests.e2e.stand_in import StandIn
-from tests.unit.coterie.test_agent_rounds import agent_at, module
+from tests.unit.coterie.agent.test_agent_rounds import agent_at, module
 
 __all__ = ["app", "client", "platform"]
 ME, LINK = "dev_mine", "lnk_1"

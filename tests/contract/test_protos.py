@@ -25,7 +25,7 @@ def test_every_definition_is_commented(path: Path) -> None:
 
 
 def test_the_four_areas_their_words_parameters_and_batching_are_versioned_packages() -> None:
-    shared = {"words", "parameters", "rpc_batching"}
+    shared = {"enums", "parameters", "rpc_batching"}
     assert {path.stem for path in PROTOS} == {"trust", "topology", "pricing", "aggregation", *shared}
     for path in PROTOS:
         assert f"package coterie_api.{path.stem}.v1;" in path.read_text()

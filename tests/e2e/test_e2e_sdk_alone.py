@@ -13,7 +13,7 @@ import pytest
 
 from coterie.client import Platform
 from coterie.learning.training import model_bytes
-from coterie.privacy.survey_question import Question
+from coterie.privacy.question_text import Question
 from coterie.samples import digits_model
 from coterie_cli.asking import ask, result_of
 from tests.e2e.empty_environment import ROOT, Environment, build, install, wheel_of

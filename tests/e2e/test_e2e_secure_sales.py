@@ -13,7 +13,7 @@ from coterie.agent.agent import Agent
 from coterie.client import Platform
 from coterie.errors import InvalidRequest
 from coterie.privacy.ledger import Limit
-from coterie.privacy.survey_question import Question
+from coterie.privacy.question_text import Question
 from coterie.records import Task
 from coterie_cli.asking import ask
 from tests.e2e.neighbours import SECURE, NeighbourFixture

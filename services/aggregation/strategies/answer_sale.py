@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from coterie.privacy.survey_question import LARGEST_DEVIATIONS, Question, estimate
+from coterie.privacy.question_text import LARGEST_DEVIATIONS, Question, estimate
 from coterie.records.enums import ParticipationState
 from coterie.secure_sums.answers import answer_fault, answer_noise, answer_scale
 from coterie.secure_sums.grid import Extent

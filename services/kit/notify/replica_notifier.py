@@ -1,8 +1,8 @@
-"""Rings that reach the other replicas of a service: PostgreSQL's LISTEN and NOTIFY.
+"""Notify the other replicas of a service with PostgreSQL's LISTEN and NOTIFY.
 
-On SQLite there is one process, whose own notifier is enough. A ring is sent with the transaction whose change it tells of,
-so it is heard after the change can be seen and never without it. While the listening connection is away nothing is
-heard; everybody asleep is woken once it is back, to look again.
+SQLite has one process, whose own notifier is enough. The notification is part of the transaction that made the change:
+replicas receive it after the change is visible, and never without it. While the listening connection is lost nothing
+arrives; after reconnecting, every subscription is woken to re-check its state.
 """
 
 from __future__ import annotations

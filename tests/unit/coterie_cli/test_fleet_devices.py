@@ -89,7 +89,7 @@ def test_an_own_learner_comes_from_a_file_or_a_module_and_mistakes_are_named(tmp
         "    return 7\n"
     )
     assert [learner.samples for learner in learners_of(f"{file}:make", 3)] == [1, 2, 3]
-    alone = load_source("tests.unit.coterie.seam_without_torch:line")
+    alone = load_source("tests.unit.coterie.learning.seam_without_torch:line")
     assert isinstance(alone, NumpyLearner)
     assert alone.samples == 30
     with pytest.raises(BadSource, match="must return a learner"):

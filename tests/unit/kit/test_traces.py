@@ -143,7 +143,7 @@ async def test_a_trace_that_is_none_is_not_linked(spans: InMemorySpanExporter, s
 
 def test_log_lines_name_their_trace() -> None:
     code = (
-        "from opentelemetry.sdk.trace import TracerProvider; from services.kit import logs, traces\n"
+        "from opentelemetry.sdk.trace import TracerProvider; from services.kit.observability import logs, traces\n"
         "traces.use(TracerProvider().get_tracer('x')); logs.configure('trust', text=False)\n"
         "with traces.step('x'): logs.get_logger().info('hello'); print(traces.current_id())\n"
         "logs.get_logger().info('outside')"

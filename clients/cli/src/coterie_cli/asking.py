@@ -15,7 +15,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from coterie.client import Platform
-from coterie.privacy.survey_question import Question
+from coterie.privacy.question_text import Question
 from coterie.records import RoundState, Task
 
 LEAST_NOISE = 0.61

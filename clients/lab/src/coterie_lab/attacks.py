@@ -1,9 +1,9 @@
 """Attacks on what leaves devices: whose image it was, what it showed, and whether an example was there.
 
 The attacker is the receiver: it knows the model, the rate and how many images each device has, and sees an update, the
-sum of a cluster, or either with noise. What it sees is made by the product's own code: clipped, noised and masked sums
-by `coterie.privacy` and `coterie.secure_sums`. A victim trains in the way that is easiest to attack, one step on all its
-images, so what fails here is no proof of safety, and what succeeds is one of harm.
+sum of a cluster, or either with noise. The product's own code makes what it sees: clipped, noised and masked sums by
+`coterie.privacy` and `coterie.secure_sums`. The victim trains in the way that is easiest to attack, one step on all its
+images: an attack that fails here proves no safety, an attack that succeeds proves harm.
 
 - *Inversion.* The first layer's slope of an image x is g·x' and its bias' slope g, so every row's quotient is a guess
   at x (L. T. Phong and others, "Privacy-preserving deep learning via additively homomorphic encryption", 2018), which

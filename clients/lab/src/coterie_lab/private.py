@@ -3,8 +3,8 @@
 Writes private.md: softmax on handwritten digits (and on MNIST, where DIR holds it) among 50 and 250 devices, 50 rounds
 within ε = 4 or 2 altogether, by secure sums with the noise shared out, beside every device hiding by itself at the same
 ε, and no noise. Clip norms, grids, rounding, count and noise are the product's own code (`coterie.privacy.adaptive`,
-`coterie.secure_sums.grid`, the discrete sampler); only the masks, which cancel, are left out, and all devices train at once in
-numpy. Seeded; quick runs take one seed and the digits.
+`coterie.secure_sums.grid`, the discrete sampler); only the masks, which cancel, are left out, and all devices train at
+once in numpy. Seeded; quick runs take one seed and the digits.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import save
 
 from coterie.learning.local_steps import LocalSteps
-from coterie.privacy.survey_question import Question
+from coterie.privacy.question_text import Question
 from coterie.records.enums import Form, ParticipationState, Role
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.pricing.v1 import pricing_pb2 as pricing

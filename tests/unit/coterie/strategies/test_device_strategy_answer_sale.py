@@ -15,7 +15,7 @@ from coterie.errors import Declined
 from coterie.privacy.answer_choice import utility
 from coterie.privacy.ledger import Limit
 from coterie.privacy.simulation import SeededStream
-from coterie.privacy.survey_question import Question, estimate
+from coterie.privacy.question_text import Question, estimate
 from coterie.strategies import strategy_for
 from coterie.strategies.answer_sale import AnswerSale, answer_to, choose_variance
 from coterie_cli.asking import blank, specification

@@ -264,7 +264,7 @@ def _joining(join_by: str, invited: list[str]) -> dict[str, Any]:
 
 def _survey(specification: dict[str, Any], question: str, low: float, high: float) -> bytes:
     """Completes the specification of a survey; its model."""
-    from coterie.privacy.survey_question import Question
+    from coterie.privacy.question_text import Question
     from coterie_cli.asking import blank
     from coterie_cli.asking import specification as survey_of
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from coterie.privacy.survey_question import Question
+from coterie.privacy.question_text import Question
 from coterie.records import ParticipationState, Quote, Task, Verification
 from coterie.records.reading import plain
 from coterie_cli.demos import Choices, demo

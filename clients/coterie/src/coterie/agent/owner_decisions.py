@@ -1,8 +1,8 @@
-"""What the owner decides in a linked browser reaches the agent: read, judged, done, answered; and what it tells back.
+"""Apply the owner's decisions from a paired browser: read, verify, carry out, answer, report back.
 
-The platform hands decisions over and is not believed: `coterie.agent.pairing.judge` looks at the signature, the device, the
-number and the time. What was done is kept before it is answered, so a device that is killed in between neither forgets
-a decision nor does an old one again.
+The device does not trust the relaying platform: `coterie.agent.pairing.judge` checks the signature, device,
+number and time. The device stores what it did before it answers, so after a crash it neither forgets a decision nor
+repeats an old one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Cells: a device finds out which of the task's K models is its own, trains that one and hands its change in. [DPVD]
 
-It scores the models it holds by its loss and by whether its descent direction agrees with the model's last move
-(`coterie.learning.model_choice`), remembers what it chose and how clearly, and once its choices agree fetches its likely models
-only; from time to time, and when its loss rises, all of them. Its first choices are drawn among near-equal models, with
-words that only the device knows: what is told then fits more data than the best model's number would.
+The device scores each model by its own loss and by whether its descent direction agrees with the model's last move
+(`coterie.learning.model_choice`). It stores its choices and their margins. Once they agree it fetches only the likely
+models; from time to time, and when its loss rises, all of them. It draws its first choices among near-equal models from
+a private stream, so that the reported number fits more data sets than the best model's number would.
 
 With privacy, z is the plan's noise multiplier: the deviation of noise over the clip norm M. Per example, every step
 sums clipped gradients of all X samples and adds noise of √steps · z · M; for a whole device, the change is clipped to M

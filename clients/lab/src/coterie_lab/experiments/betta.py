@@ -1,8 +1,8 @@
 """[BETTA] Efficient Online Decentralized Learning Framework for Social Internet of Things: time to accuracy, Table III.
 
 On generated networks and on Santander's; the other figures and tables are in `betta_city`. Plans are the topology
-service's own, training is the device's own step (`coterie.learning.mixing`); seconds are those of the simulated clock. See
-`coterie_lab.mesh`.
+service's own, training is the device's own step (`coterie.learning.mixing`); seconds are those of the simulated clock.
+See `coterie_lab.mesh`.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ sys.modules["torch"] = None
 from pathlib import Path
 from coterie import Agent, NumpyLearner
 from coterie.agent.cache import BlobCache
-from tests.unit.coterie.seam_without_torch import line
+from tests.unit.coterie.learning.seam_without_torch import line
 agent = Agent.register(sys.argv[1], "t", name="sensor", home=sys.argv[2], learner=line(),
                        cache=BlobCache(Path(sys.argv[2]) / "c"))
 agent.join("tiny")

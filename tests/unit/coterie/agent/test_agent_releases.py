@@ -21,7 +21,7 @@ from coterie.privacy.ledger import Limit, PrivacyLedger
 from coterie.records import WorkItem
 from coterie.records.enums import Pace
 from tests.e2e.stand_in import StandIn
-from tests.unit.coterie.test_agent_rounds import module, samples
+from tests.unit.coterie.agent.test_agent_rounds import module, samples
 
 LARGE = Limit(1e4, 1e-5, "device")
 
