@@ -48,6 +48,6 @@ def test_only_a_mesh_s_degree_is_a_word_or_a_number() -> None:
     assert found == {"TopologyParameters.max_degree"}
 
 
-def test_every_incentive_with_a_price_has_a_message_for_what_its_solver_finds() -> None:
+def test_every_incentive_with_price_has_message_for_what_its_solver_finds() -> None:
     assert DETAILS.keys() == MODELS.keys() - {"none"}
     assert set(DETAILS.values()) <= set(pricing_pb2.Quote.DESCRIPTOR.fields_by_name)

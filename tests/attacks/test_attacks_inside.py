@@ -198,7 +198,7 @@ async def refusal(channel: Any, method: str) -> str:
     return ""
 
 
-async def test_a_socket_folder_of_somebody_else_is_refused_and_an_open_one_is_closed(tmp_path: Path) -> None:
+async def test_socket_folder_of_somebody_else_is_refused_and_open_one_is_closed(tmp_path: Path) -> None:
     address = sockets.address(tmp_path, "trust")
     folder = Path(address.removeprefix(sockets.SCHEME)).parent
     folder.mkdir(mode=0o777)

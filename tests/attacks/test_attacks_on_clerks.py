@@ -342,7 +342,7 @@ def test_survivors_with_one_id_three_times_are_refused(sum_fixture: SumFixture) 
             desk.agree(terms, sum_fixture.participants, padded)
 
 
-def test_terms_with_a_repeated_key_or_one_key_behind_two_clerks_are_refused(sum_fixture: SumFixture) -> None:
+def test_terms_with_repeated_key_or_one_key_behind_two_clerks_are_refused(sum_fixture: SumFixture) -> None:
     terms = sum_fixture.terms()
     with pytest.raises(BadTerms, match="canonical"):
         Terms.read(terms.text.replace('"bits":64', '"bits":64,"bits":64'))

@@ -12,7 +12,7 @@ BEHIND = ("trust", "topology", "pricing", "aggregation")
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_container_cannot_change_its_files_gain_privileges_or_take_the_machine(name: str) -> None:
+def test_container_cannot_change_its_files_gain_privileges_or_take_machine(name: str) -> None:
     service = SERVICES[name]
     assert service["read_only"] is True
     assert service["security_opt"] == ["no-new-privileges:true"]
@@ -39,7 +39,7 @@ def test_devices_and_people_reach_the_proxy_and_the_console_alone() -> None:
         assert all(port.startswith("127.0.0.1:") for port in SERVICES[name]["ports"])
 
 
-def test_gateways_believe_the_proxy_alone_for_nobody_else_is_on_its_network() -> None:
+def test_gateways_believe_proxy_alone_for_nobody_else_is_on_its_network() -> None:
     assert {name for name, service in SERVICES.items() if "edge" in service.get("networks", [])} == {"proxy", "gateway"}
     assert DOCUMENT["networks"]["edge"] == {"internal": True}
 

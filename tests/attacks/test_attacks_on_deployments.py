@@ -32,7 +32,7 @@ def section(service: str) -> str:
     return found[1]
 
 
-def test_no_service_of_the_deployment_is_given_the_authority_s_key_or_another_s() -> None:
+def test_no_service_of_deployment_is_given_authority_s_key_or_another_s() -> None:
     assert "authority:/certs/authority" in section("certificates")  # made there, and nowhere else
     for service in RUNNING:
         mounted = set(re.findall(r"[\w-]+:/certs[\w/-]*(?::ro)?", section(service)))

@@ -236,7 +236,7 @@ def test_the_same_terms_again_are_the_same_charge_and_other_terms_of_the_place_a
         desk.round(terms, NOISY)
 
 
-def test_without_noise_a_model_is_summed_once_and_a_second_session_is_declined(desk: DutyIndex) -> None:
+def test_without_noise_model_is_summed_once_and_second_session_is_declined(desk: DutyIndex) -> None:
     desk.round(desk.terms())
     desk.sum_fixture.session_number = 2
     with pytest.raises(Declined, match="only one update of a model"):

@@ -169,7 +169,7 @@ async def test_keys_of_small_order_are_neither_registered_nor_rotated_to(world: 
     assert (await rotate(bytes(PrivateKey.generate().public_key))).key_version == device.key_version + 1
 
 
-async def test_a_publisher_cannot_rotate_a_key_beyond_its_end_nor_again_in_its_grace(world: World) -> None:
+async def test_publisher_cannot_rotate_key_beyond_its_end_nor_again_in_its_grace(world: World) -> None:
     trial = pb.CreateKeyRequest(role=words.PRINCIPAL_ROLE_PUBLISHER, name="trial", expires_at=world.clock.time + 60)
     lent = await world.registry.CreateKey(trial)
     lasting = await world.registry.CreateKey(pb.CreateKeyRequest(role=words.PRINCIPAL_ROLE_PUBLISHER, name="lab"))

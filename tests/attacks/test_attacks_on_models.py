@@ -40,7 +40,7 @@ TWICE = {
 
 
 @pytest.mark.parametrize("first", TWICE.values(), ids=TWICE.keys())
-def test_a_header_that_names_something_twice_is_refused_by_server_and_device(first: str, tmp_path: Path) -> None:
+def test_header_that_names_something_twice_is_refused_by_server_and_device(first: str, tmp_path: Path) -> None:
     """One reader keeps the first and another the last: they would see different models in one file."""
     data = file_of("{" + first + described()[1:])
     length = header_length(data[:PREFIX_BYTES], len(data))

@@ -129,7 +129,7 @@ def test_an_admin_who_has_the_platform_cannot_decide_for_an_owner(owner_fixture:
     assert not owner_fixture.done
 
 
-def test_a_decision_is_not_done_twice_nor_after_a_later_one_nor_after_a_restart(
+def test_decision_is_not_done_twice_nor_after_later_one_nor_after_restart(
     owner_fixture: OwnerFixture, tmp_path: Path
 ) -> None:
     first, second = owner_fixture.decision(act="pause", number=5), owner_fixture.decision(act="resume", number=6)

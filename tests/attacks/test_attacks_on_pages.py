@@ -61,7 +61,7 @@ async def console(**limits: Any) -> AsyncIterator[tuple[int, ConnectionTable]]:
         await task
 
 
-async def test_the_console_reads_no_endless_header_and_keeps_no_silent_connection() -> None:
+async def test_console_reads_no_endless_header_and_keeps_no_silent_connection() -> None:
     async with console(header_seconds=0.5, max_connections_per_address=5) as (port, lines):
         reader, writer = await connect(port)
         writer.write(REQUEST + b"x: " + b"a" * 400_000)

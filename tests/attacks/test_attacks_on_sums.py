@@ -219,7 +219,7 @@ def damaged(upload: Upload, what: str) -> Upload:
 
 
 @SQLITE
-async def test_what_is_not_exactly_the_devices_own_masked_update_is_refused_at_the_door(
+async def test_what_is_not_exactly_devices_own_masked_update_is_refused_at_door(
     service: ServiceFixture, tmp_path: Path
 ) -> None:
     client, people, _ = await seated(service, tmp_path)

@@ -176,7 +176,7 @@ async def test_an_answer_hidden_in_a_huge_claimed_variance_leaves_the_estimate_o
 
 
 @SQLITE
-async def test_a_rule_that_knows_nobody_registered_is_refused_when_the_task_is_made(service: ServiceFixture) -> None:
+async def test_rule_that_knows_nobody_registered_is_refused_when_task_is_made(service: ServiceFixture) -> None:
     client = await service.start()
     service.fakes.unknown.add("dev_nobody")
     rule: dict[str, Any] = {

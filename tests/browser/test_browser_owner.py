@@ -25,7 +25,7 @@ from tests.browser.scene import OPEN_LIMIT, Scene
 from tests.e2e.test_e2e_clusters import Scripted, change
 
 
-def test_an_owner_sees_what_the_device_gave_away_and_earned_and_nothing_of_others(visitors: Any, scene: Scene) -> None:
+def test_owner_sees_what_device_gave_away_and_earned_and_nothing_of_others(visitors: Any, scene: Scene) -> None:
     reports = {each: scene.admin.privacy(scene.id(each)).tasks for each in scene.homes}
     name, noised = next(
         (each, told) for each, tasks in reports.items() for told in tasks if math.isfinite(told.epsilon)
@@ -55,7 +55,7 @@ def test_an_owner_reads_what_a_task_would_learn_before_joining(visitors: Any, sc
     assert "Pays" in owner.content()
 
 
-def test_a_devices_key_opens_no_page_of_admins_and_an_admins_no_owners_page(visitors: Any, scene: Scene) -> None:
+def test_devices_key_opens_no_page_of_admins_and_admins_no_owners_page(visitors: Any, scene: Scene) -> None:
     owner: Visitor = visitors(scene.key("ada-phone"))
     for path in ("/", "/tasks", "/trust", "/privacy", "/payments", "/audit", "/health", f"/tasks/{scene.digits}"):
         owner.open(path)

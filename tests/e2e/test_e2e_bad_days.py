@@ -93,7 +93,7 @@ def test_every_service_killed_at_once_changes_nothing(
     check_history(platform, task)
 
 
-def test_too_few_devices_reopen_the_round_and_then_fail_the_task_with_a_reason(
+def test_too_few_devices_reopen_round_and_then_fail_task_with_reason(
     platform: RealPlatform, device_group: DeviceGroup
 ) -> None:
     task, pause = device_group.publish(round_seconds=1.0, max_attempts=2), Pause("eve", 1)

@@ -180,7 +180,7 @@ def holds(folder: Path, needle: bytes) -> list[str]:
     return [str(path) for path in folder.rglob("*") if path.is_file() and needle in path.read_bytes()]
 
 
-def test_the_platform_never_holds_a_members_update_and_a_free_rider_is_found_out(
+def test_platform_never_holds_members_update_and_free_rider_is_found_out(
     shared_platform: RealPlatform,
 ) -> None:
     """h knows everybody and so is head; f hands in nothing; s is known to nobody."""
@@ -236,7 +236,7 @@ def test_the_platform_never_holds_a_members_update_and_a_free_rider_is_found_out
     assert book.sound is True
 
 
-def test_a_member_whose_owner_does_not_know_the_head_goes_on_alone_with_noise(shared_platform: RealPlatform) -> None:
+def test_member_whose_owner_does_not_know_head_goes_on_alone_with_noise(shared_platform: RealPlatform) -> None:
     """The platform trusts a and c to h; the owner of c has taken nobody into its circle."""
     society = Society(shared_platform, "h a c", [("h", "a"), ("h", "c"), ("a", "c")], "unknown")
     for other in ("h", "a"):
@@ -381,7 +381,7 @@ def check_replaced(society: Society, task: str, state: str) -> None:
     assert sum(paid.values()) == math.floor(value * MILLION)
 
 
-def test_when_the_head_is_killed_its_cluster_elects_another_in_the_same_round(shared_platform: RealPlatform) -> None:
+def test_when_head_is_killed_its_cluster_elects_another_in_same_round(shared_platform: RealPlatform) -> None:
     society = Society(shared_platform, "h a b c", TRIANGLE_AND_TAIL, "killed")
     task = society.publish(round_seconds=12.0)
     command = [sys.executable, "-m", "tests.e2e.test_e2e_clusters", str(society.homes["h"].folder), task]

@@ -59,7 +59,7 @@ def test_a_device_with_faults_is_told_the_steps_and_what_was_expected() -> None:
     assert "still there" not in found  # after all that, honest work is honest
 
 
-def test_a_device_that_hands_in_the_model_is_told_that_an_update_is_the_change() -> None:
+def test_device_that_hands_in_model_is_told_that_update_is_change() -> None:
     _, report, said = conformance("--part", "open", "--", *CARELESS, variables={"FAULTS": "sends-the-model"})
     assert "the trained model was handed in; an update is the change" in failed(report)["update"], said
 

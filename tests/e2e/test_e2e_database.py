@@ -30,7 +30,7 @@ def postgres() -> Iterator[Any]:
 
 
 @pytest.mark.slow
-def test_a_database_away_for_ten_seconds_delays_the_task_and_changes_nothing(postgres: Any, tmp_path: Path) -> None:
+def test_database_away_for_ten_seconds_delays_task_and_changes_nothing(postgres: Any, tmp_path: Path) -> None:
     with real_platform(tmp_path, {"COTERIE_DATABASE_URL": postgres.get_uri()}) as platform:
         device_group = DeviceGroup(platform)
         calm = device_group.publish()

@@ -97,7 +97,7 @@ def versions(text: str) -> dict[int, float]:
     return {int(version): float(accuracy) for version, accuracy in rows}
 
 
-def test_the_questions_that_the_page_of_rules_asks_have_the_answers_it_shows() -> None:
+def test_questions_that_page_of_rules_asks_have_answers_it_shows() -> None:
     text = (ROOT / "docs" / "howto" / "rules.md").read_text()
     asked = [block for block in FENCE.findall(text) if "what-if" in block]
     script = "\n".join(line for block in asked for line in block.splitlines() if not line.startswith("#"))

@@ -25,7 +25,7 @@ def expected_model(names: tuple[str, ...], rounds: int, task: str) -> dict[str, 
     return model
 
 
-def test_devices_train_together_and_the_model_is_the_average_of_their_changes(shared_platform: RealPlatform) -> None:
+def test_devices_train_together_and_model_is_average_of_their_changes(shared_platform: RealPlatform) -> None:
     device_group = DeviceGroup(shared_platform)
     task = device_group.publish()
     device_group.start(task).wait()

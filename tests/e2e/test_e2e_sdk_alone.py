@@ -100,7 +100,7 @@ def test_a_device_without_torch_answers_a_survey(
     assert result_of(admin, task.id)["answers"] == 1.0
 
 
-def test_the_example_device_learns_where_only_the_sdk_torch_and_scikit_learn_are(
+def test_example_device_learns_where_only_sdk_torch_and_scikit_learn_are(
     with_torch: Environment, tmp_path: Path
 ) -> None:
     """On a platform of its own: the example asks for its task by name."""

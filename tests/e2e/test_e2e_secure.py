@@ -94,7 +94,7 @@ def test_three_in_ten_devices_and_a_clerk_may_be_lost(neighbours: NeighbourFixtu
     assert sum(state == "delivered" for state in states.values()) >= 4, neighbours.story(task)
 
 
-def test_a_device_whose_owner_does_not_know_the_clerks_declines_with_the_command(neighbours: NeighbourFixture) -> None:
+def test_device_whose_owner_does_not_know_clerks_declines_with_command(neighbours: NeighbourFixture) -> None:
     shy = neighbours.homes[neighbours.names[-1]]
     for name in neighbours.names[:-1]:
         shy.save_circle(shy.circle().without(neighbours.id(name)))

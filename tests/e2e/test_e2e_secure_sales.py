@@ -79,7 +79,7 @@ def market(neighbours: NeighbourFixture, **sums: Any) -> Task:
         )  # fmt: skip
 
 
-def test_a_market_sells_masked_gradients_at_the_price_and_charge_of_clear_ones(shared_platform: RealPlatform) -> None:
+def test_market_sells_masked_gradients_at_price_and_charge_of_clear_ones(shared_platform: RealPlatform) -> None:
     neighbours = NeighbourFixture(shared_platform, f"m{secrets.token_hex(2)}-", 4)
     with pytest.raises(InvalidRequest, match=r"sums\.unverified_claims true"):
         market(neighbours)

@@ -81,7 +81,7 @@ def _agent(platform: RealPlatform, home: Path, name: str) -> Agent:
     return Agent(home, samples=SAMPLES, cache=platform.cache, poll_seconds=1.0, choose=lambda work: strategy)
 
 
-def test_a_device_that_delivers_garbage_loses_its_trust_and_the_reasons_are_told(
+def test_device_that_delivers_garbage_loses_its_trust_and_reasons_are_told(
     shared_platform: RealPlatform,
 ) -> None:
     admin = shared_platform.admin

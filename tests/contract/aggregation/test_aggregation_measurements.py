@@ -159,7 +159,7 @@ async def test_a_publisher_s_own_figures_decide_where_it_tells_them(service: Ser
     assert dict((await versions(client, task.id))[1].evaluated) == {"accuracy": 0.5}
 
 
-async def test_where_devices_are_drawn_by_lot_all_measure_and_the_mean_does_not_jump(service: ServiceFixture) -> None:
+async def test_where_devices_are_drawn_by_lot_all_measure_and_mean_does_not_jump(service: ServiceFixture) -> None:
     """One of two devices trains in each round; both measure every version, so the mean is of both."""
     client = await service.start()
     task = await client.create([], rounds=2, fraction=0.5)

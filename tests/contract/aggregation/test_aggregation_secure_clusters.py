@@ -141,7 +141,7 @@ async def test_without_noise_a_sum_that_fails_buys_no_raw_updates(service: Servi
     assert not await people.has_work("dev_b")
 
 
-def test_noise_by_trust_in_the_clerks_is_that_of_the_planner_for_trust_in_a_head() -> None:
+def test_noise_by_trust_in_clerks_is_that_of_planner_for_trust_in_head() -> None:
     cases: list[tuple[Calibration, float]] = [("paper", 100.0), ("exact", 100.0), ("exact", 7.0)]
     for calibration, scale in cases:
         noise = {"trust_threshold": 0.7, "noise_max": 0.6, "delta": 1e-6, "calibration": calibration}

@@ -88,7 +88,7 @@ async def events_of(client: Client, task_id: str, *kinds: words.EventKind.ValueT
 QUICK = {"sums": {"mode": "secure", "offer_seconds": 20, "clerk_seconds": 16}}
 
 
-async def test_a_third_of_the_devices_and_one_clerk_are_lost_and_the_sum_is_that_of_the_rest(
+async def test_third_of_devices_and_one_clerk_are_lost_and_sum_is_that_of_rest(
     service: ServiceFixture, tmp_path: Path
 ) -> None:
     client = await service.start()

@@ -66,7 +66,7 @@ async def test_a_sum_has_one_committee_though_two_replicas_call_clerks_at_once(
 
 
 @POSTGRESQL
-async def test_a_clerk_that_waits_at_another_replica_is_woken_when_the_sum_counts(
+async def test_clerk_that_waits_at_another_replica_is_woken_when_sum_counts(
     service: ServiceFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("services.aggregation.usecases.sums.LOOK_SECONDS", 600.0)  # nobody looks again by itself

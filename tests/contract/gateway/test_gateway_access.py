@@ -41,7 +41,7 @@ def _method(route: APIRoute) -> str:
     return next(iter(route.methods or ()))
 
 
-def test_every_route_is_guarded_and_in_the_table_and_the_table_has_no_other() -> None:
+def test_every_route_is_guarded_and_in_table_and_table_has_no_other() -> None:
     assert all(isinstance(route, GuardedRoute) for route in ROUTES)
     names = [route.name for route in ROUTES]
     assert len(names) == len(set(names))

@@ -128,7 +128,7 @@ async def test_heartbeats_are_taken_alike_on_both_ways(
             assert (short[0] == 204) is bool(short[2]), path
 
 
-async def test_plain_requests_take_the_short_way_and_are_measured_under_their_route(
+async def test_plain_requests_take_short_way_and_are_measured_under_their_route(
     client: httpx.AsyncClient, app: FastAPI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[str] = []

@@ -125,7 +125,7 @@ async def test_the_graph_of_a_task_nobody_joined_is_empty_not_everybodys(
 
 
 @pytest.mark.parametrize("solver", list(SERVICE_OF_SOLVER))
-async def test_a_solver_gets_the_body_as_it_is_and_its_answer_comes_back_as_it_is(
+async def test_solver_gets_body_as_it_is_and_its_answer_comes_back_as_it_is(
     client: httpx.AsyncClient, platform: FakePlatform, solver: str
 ) -> None:
     text = '{"limit":"inf",  "odd": 1.0}'
@@ -181,7 +181,7 @@ async def test_an_unknown_solver_bad_bytes_and_a_solvers_refusal_are_clear(
     assert (refused.status_code, refused.json()["detail"]) == (400, "samples: must not be negative (got -1)")
 
 
-async def test_a_task_travels_with_its_hints_as_text_and_its_parameters_as_a_message(
+async def test_task_travels_with_its_hints_as_text_and_its_parameters_as_message(
     client: httpx.AsyncClient, platform: FakePlatform
 ) -> None:
     body = {"name": "digits", "preset": "fedavg", "rounds": 3, "training": {"epochs": 2}, "seed": -5}

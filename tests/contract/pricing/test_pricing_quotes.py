@@ -101,7 +101,7 @@ async def test_what_owners_declare_is_told_as_risk_and_pays_nobody(world: World)
         )
 
 
-async def test_a_leader_unsure_of_costs_posts_another_price_within_the_same_purse(world: World) -> None:
+async def test_leader_unsure_of_costs_posts_another_price_within_same_purse(world: World) -> None:
     tie(world)
     prices = []
     for task, pricing in (("tsk_1", {}), ("tsk_2", {"cost_spread": 0.5})):

@@ -34,7 +34,7 @@ def asked(**changes: Any) -> pb.TrainPolicyRequest:
 
 
 @pytest.mark.slow
-async def test_a_policy_is_trained_in_the_background_and_fits_its_own_layout_alone(world: World) -> None:
+async def test_policy_is_trained_in_background_and_fits_its_own_layout_alone(world: World) -> None:
     cell = await world.put_cell()
     assert await world.policies() == []
     begun = await world.topology.TrainPolicy(asked())

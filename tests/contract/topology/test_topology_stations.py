@@ -181,7 +181,7 @@ async def die(world: World, station: StationApp, cell: str) -> None:
 
 
 @SQLITE
-async def test_the_users_of_a_station_that_dies_go_to_others_and_come_back_with_it(world: World) -> None:
+async def test_users_of_station_that_dies_go_to_others_and_come_back_with_it(world: World) -> None:
     """Device c stands between the cells; where no station is left, the planner decides as if there had been none."""
     await two_cells(world)
     async with at_work(world, "hill", "town") as (hill, town):
@@ -210,7 +210,7 @@ async def test_the_users_of_a_station_that_dies_go_to_others_and_come_back_with_
 
 
 @SQLITE
-async def test_what_devices_measured_of_their_uploads_counts_where_the_task_says_so(world: World) -> None:
+async def test_what_devices_measured_of_their_uploads_counts_where_task_says_so(world: World) -> None:
     await two_cells(world)
     slow = pb.ReportLinksRequest(task_id="tsk_1", links=[pb.Link(device_a="a", device_b="hill", seconds=3.0)])
     await world.topology.ReportLinks(slow)

@@ -51,7 +51,7 @@ async def linked(world: World, device: str) -> tuple[Browser, str]:
     return browser, link.id
 
 
-async def test_a_browser_takes_a_link_signs_in_and_decides_and_the_device_answers(world: World) -> None:
+async def test_browser_takes_link_signs_in_and_decides_and_device_answers(world: World) -> None:
     (device,) = await world.devices(1)
     browser, link = await linked(world, device)
     (known,) = (await world.links.ListLinks(pb.ListLinksRequest(device_id=device))).links
@@ -177,7 +177,7 @@ async def test_a_revoked_device_s_browsers_are_signed_out(world: World) -> None:
         await world.links.BeginSession(browser.sign_in(link, START + 1))
 
 
-async def test_a_device_is_forgotten_with_its_name_ties_and_links_and_its_id_stays(world: World) -> None:
+async def test_device_is_forgotten_with_its_name_ties_and_links_and_its_id_stays(world: World) -> None:
     ada, left = await world.devices(2, "Ada")
     (grace,) = await world.devices(1, "Grace")
     await world.meet(ada, grace, *(START - hours * 3600 for hours in range(1, 9)))

@@ -92,7 +92,7 @@ async def test_a_device_registers_and_its_key_authenticates(world: World) -> Non
     assert (principal.role, principal.subject, principal.owner_id) == (words.PRINCIPAL_ROLE_DEVICE, device.id, owner)
 
 
-async def test_registering_again_returns_the_same_device_and_replaces_its_api_key(world: World) -> None:
+async def test_registering_again_returns_same_device_and_replaces_its_api_key(world: World) -> None:
     token, pair = await world.token(await world.owner("Ada"), uses=1), Keypair()
     first = await world.register(token, "cam", pair)
     again = await world.register(token, "cam", pair)
@@ -215,7 +215,7 @@ async def test_revocation_stops_a_device_at_once(world: World) -> None:
     ]
 
 
-async def test_several_devices_come_in_the_order_asked_and_unknown_ones_are_named(world: World) -> None:
+async def test_several_devices_come_in_order_asked_and_unknown_ones_are_named(world: World) -> None:
     made = await world.devices(3)
     asked = [made[2], made[0], made[2]]
     reply = await world.registry.GetDevices(pb.GetDevicesRequest(device_ids=asked))
@@ -313,7 +313,7 @@ async def test_keys_nobody_holds_are_refused(world: World) -> None:
         await refused(Unauthenticated, "invalid_api_key", call)
 
 
-async def test_the_first_admin_key_is_written_for_its_user_alone_and_never_logged(
+async def test_first_admin_key_is_written_for_its_user_alone_and_never_logged(
     world: World, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = world.settings.data_dir / "admin.key"

@@ -102,7 +102,7 @@ async def test_recording_is_idempotent_and_batches_match_single_reports(world: W
     assert found.trust == pytest.approx([expected.trust[i, j] for i, j in zip(found.rows, found.columns, strict=True)])
 
 
-async def test_a_task_chooses_its_weight_of_direct_trust_and_the_registry_applies_it(world: World) -> None:
+async def test_task_chooses_its_weight_of_direct_trust_and_registry_applies_it(world: World) -> None:
     a, b, c = await world.devices(3)
     await record(world, act("1", a, b), act("2", b, c))
     own = await world.trust.GetMatrix(pb.GetMatrixRequest(device_ids=[a, c]))

@@ -13,7 +13,7 @@ def epsilon_of_trust(trust: float) -> float:
 
 
 @pytest.mark.parametrize(("trust", "true_delta"), [(0.097, 1.0e-6), (0.3, 5.0e-4), (0.5, 1.1e-2), (0.6999, 6.3e-2)])
-def test_the_papers_formula_promises_a_millionth_but_gives_the_listed_delta(trust: float, true_delta: float) -> None:
+def test_papers_formula_promises_millionth_but_gives_listed_delta(trust: float, true_delta: float) -> None:
     epsilon = epsilon_of_trust(trust)
     given = exact_delta(paper_multiplier(epsilon, DELTA), epsilon)
     assert float(f"{given:.1e}") == true_delta

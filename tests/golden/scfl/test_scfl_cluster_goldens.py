@@ -40,7 +40,7 @@ def test_the_exact_calibration_costs_0_65_points_just_below_the_threshold() -> N
     assert float(loss[0]) == pytest.approx(0.65, abs=6e-3)
 
 
-def test_a_clique_of_four_pays_the_same_in_every_cluster_so_the_core_is_not_empty() -> None:
+def test_clique_of_four_pays_same_in_every_cluster_so_core_is_not_empty() -> None:
     """Spec A20: unlike Theorem 2, equal split is in the core."""
     game = Game(TrustGraph.from_dense(np.full((4, 4), 0.9)), 1.0)
     assert evaluate(game, [0]).value == pytest.approx(32.36864570571, abs=1e-11)

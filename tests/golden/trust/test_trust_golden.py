@@ -68,7 +68,7 @@ def meetings(times: list[float], parameters: TrustParameters, *, witnessed: bool
     return found
 
 
-def test_a_live_pair_reaches_the_threshold_after_twelve_meetings_in_two_days() -> None:
+def test_live_pair_reaches_threshold_after_twelve_meetings_in_two_days() -> None:
     """Spec §1.3a: κ = 5, evidence halves in 30 days; eight meetings on the first day, four on the second."""
     live, day = TrustParameters(), 86_400.0
     half_day = 2 ** (-0.5 / 30)
@@ -80,7 +80,7 @@ def test_a_live_pair_reaches_the_threshold_after_twelve_meetings_in_two_days() -
     assert direct_trust_at(eleven, day / 2, live) < 0.7 < direct_trust_at(twelve, day / 2, live)
 
 
-def test_a_pair_that_meets_daily_keeps_its_trust_and_loses_it_when_it_stops() -> None:
+def test_pair_that_meets_daily_keeps_its_trust_and_loses_it_when_it_stops() -> None:
     """K′ ages with the sums: a daily pair tends to k/(k + κ), k = 1/(1 − 2^(−1/30)) = 43.78: 0.8975."""
     live, day = TrustParameters(), 86_400.0
     year = meetings([k * day for k in range(365)], live)

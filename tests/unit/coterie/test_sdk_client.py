@@ -189,7 +189,7 @@ def _answer(retry: str) -> httpx.Response:
     return httpx.Response(503, headers={"Retry-After": retry})
 
 
-def test_a_question_on_a_connection_that_fell_silent_is_asked_again_on_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_question_on_connection_that_fell_silent_is_asked_again_on_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half open: the other end took the request and will never answer, while the connection stands."""
     monkeypatch.setattr(transport, "FIRST_ANSWER_SECONDS", 0.3)
     held: list[socket.socket] = []

@@ -142,7 +142,7 @@ def test_a_link_in_an_archive_is_refused(file: Path, tmp_path: Path) -> None:
         archive.restore(without, tmp_path / "new", "", quiet)
 
 
-def test_a_blob_that_goes_while_the_back_up_runs_was_held_at_the_moment_of_the_copy(
+def test_blob_that_goes_while_back_up_runs_was_held_at_moment_of_copy(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A round closes and takes its updates away right after the aggregation server's database was copied."""

@@ -196,7 +196,7 @@ def test_a_missing_services_package_says_what_to_do(tmp_path: Path, monkeypatch:
         PlatformProcesses.on_free_ports(tmp_path).start()
 
 
-def test_certificates_verify_against_their_authority_and_the_authority_is_kept(
+def test_certificates_verify_against_their_authority_and_authority_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["certs", "--out", str(tmp_path / "certs"), "--name", "trust=trust.internal", "--json"]

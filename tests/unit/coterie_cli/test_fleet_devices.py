@@ -41,7 +41,7 @@ def test_every_member_delivers_every_round_with_two_requests_a_round() -> None:
     assert len({server.registered[key] for key in server.registered}) == 20
 
 
-def test_random_updates_are_the_same_for_the_same_seed_and_differ_between_members() -> None:
+def test_random_updates_are_same_for_same_seed_and_differ_between_members() -> None:
     bodies = []
     for seed in (1, 1, 2):
         with StandIn(MODEL, rounds=1, devices=2) as server:
@@ -79,7 +79,7 @@ def test_a_fleet_that_trains_learns(tmp_path: Path) -> None:
     assert sorted(server.enrolled.values()) == sorted(learner.samples for learner in learners)
 
 
-def test_an_own_learner_comes_from_a_file_or_a_module_and_mistakes_are_named(tmp_path: Path) -> None:
+def test_own_learner_comes_from_file_or_module_and_mistakes_are_named(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(
         "import torch\n"

@@ -112,7 +112,7 @@ def test_the_bounds_of_a_chance_are_those_of_the_binomial_itself(hits: int, runs
     assert high == 1.0 if hits == runs else binom.cdf(hits, runs, high) == pytest.approx(0.025)
 
 
-def test_the_bound_of_a_gaussian_is_below_its_true_epsilon_and_not_far_below() -> None:
+def test_bound_of_gaussian_is_below_its_true_epsilon_and_not_far_below() -> None:
     random = np.random.default_rng(5)
     there, away = random.normal(1.0, 1.0, 200_000), random.normal(0.0, 1.0, 200_000)
     shown = lower_bound(there, away, 0.01, 1e-3)

@@ -67,7 +67,7 @@ def test_an_order_is_not_broken_by_rounding() -> None:
     assert Ordered("", "payoff", ("search", "bound")).margin(seed(0, *bars)) == 0.0
 
 
-def test_a_curve_rises_by_its_pairs_may_level_off_and_a_flat_one_does_neither() -> None:
+def test_curve_rises_by_its_pairs_may_level_off_and_flat_one_does_neither() -> None:
     def curve(*heights: float) -> Seeded:
         return seed(0, *(Reading("loss", "S1", float(x), y) for x, y in enumerate(heights)))
 

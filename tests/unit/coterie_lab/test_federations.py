@@ -38,7 +38,7 @@ def test_federations_learn_alike_from_the_same_seed_and_leave_their_module_as_it
     assert one[-1].loss < one[0].loss
 
 
-def test_a_private_mean_without_noise_is_the_weighed_mean_of_clipped_changes(digits: ImageSet) -> None:
+def test_private_mean_without_noise_is_weighed_mean_of_clipped_changes(digits: ImageSet) -> None:
     cohort = fed.dealt(digits, None, 4, np.random.default_rng(0))
     federation = fed.Federation(digits, cohort, fed.small_mlp(64), Lesson(0.2, 8))
     rows = torch.cat(
@@ -50,7 +50,7 @@ def test_a_private_mean_without_noise_is_the_weighed_mean_of_clipped_changes(dig
     assert torch.allclose(found, torch.from_numpy(weights).float() @ clipped / 10.0, atol=1e-6)
 
 
-def test_noise_on_a_change_has_the_deviation_asked_for_and_repeats_with_its_seed() -> None:
+def test_noise_on_change_has_deviation_asked_for_and_repeats_with_its_seed() -> None:
     change = torch.zeros(20_000)
     one, again, other = (fed.released(change, 0.5, 0.6, seed) for seed in (1, 1, 2))
     assert np.array_equal(one, again)

@@ -159,7 +159,7 @@ def test_a_failed_seed_is_shown_and_left_out_never_averaged_away(tmp_path: Path)
     assert folder.finished() == {o.work.key for o in part.outcomes if not o.error}
 
 
-def test_what_ran_in_another_setting_is_on_no_page_and_a_part_of_a_run_says_so(tmp_path: Path) -> None:
+def test_what_ran_in_another_setting_is_on_no_page_and_part_of_run_says_so(tmp_path: Path) -> None:
     folder, experiment = RunFolder(tmp_path, NAME, "quick", "code"), find(NAME)
     cells = [tuple(sorted(cell.items())) for cell in experiment.quick.cells[:2]]
     for seed in (0, 1):
@@ -188,7 +188,7 @@ def test_a_missing_file_is_named_with_where_it_comes_from(tmp_path: Path) -> Non
 
 
 @pytest.mark.full
-def test_an_experiment_whose_data_is_not_there_is_left_out_and_the_others_go_on(tmp_path: Path) -> None:
+def test_experiment_whose_data_is_not_there_is_left_out_and_others_go_on(tmp_path: Path) -> None:
     """Where the file comes from is said, and that something was left out is in the exit code."""
     code, said = invoke(
         "run", "scfl-effects-cifar", "ours-contribution", "--seeds", "2", "--workers", "1",
@@ -225,7 +225,7 @@ def test_a_paper_may_be_misspelt() -> None:
     assert "did you mean capp" in said.replace("\n", " ")
 
 
-def test_an_experiment_that_trains_names_the_kernel_its_model_is_faster_with() -> None:
+def test_experiment_that_trains_names_kernel_its_model_is_faster_with() -> None:
     models = {"scfl": fed.small_cnn(), "ours": fed.small_mlp(64)}
     training = [each for each in registered().values() if each.kernel]
     assert {each.paper for each in training} == set(models)

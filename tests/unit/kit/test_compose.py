@@ -17,7 +17,7 @@ def test_the_image_is_built_once_so_that_the_next_up_replaces_nobody() -> None:
     assert {said.get("pull_policy") for name, said in ours.items() if name != "certificates"} == {"never"}
 
 
-def test_a_station_of_the_profile_cells_reaches_the_planner_and_nothing_else() -> None:
+def test_station_of_profile_cells_reaches_planner_and_nothing_else() -> None:
     """No port, no database, no blobs, and no certificate but its own."""
     station = DOCUMENT["services"]["station"]
     assert station["profiles"] == ["cells"]

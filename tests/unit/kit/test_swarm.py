@@ -37,7 +37,7 @@ def stack() -> dict[str, Any]:
     return made
 
 
-def test_every_service_without_a_profile_is_there_in_words_that_swarm_knows(stack: dict[str, Any]) -> None:
+def test_every_service_without_profile_is_there_in_words_that_swarm_knows(stack: dict[str, Any]) -> None:
     services = stack["services"]
     assert set(services) == {
         *("postgres", "database", "certificates", "trust", "topology", "pricing", "aggregation", "gateway"),

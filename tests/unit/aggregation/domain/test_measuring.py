@@ -89,7 +89,7 @@ def test_who_joins_moves_at_most_one_out_of_the_panel(numbers: set[int], seed: i
     assert draw_panel(reversed(devices), seed, most) == panel
 
 
-def test_figures_and_claims_at_the_end_of_all_numbers_leave_a_mean_that_is_one() -> None:
+def test_figures_and_claims_at_end_of_all_numbers_leave_mean_that_is_one() -> None:
     """A liar's 1.8e308 would otherwise become infinity, which no database keeps, and its round never close."""
     most = sys.float_info.max
     found = figures([told("a", 300, loss=most), told("b", 300, loss=most), told("c", 300, loss=1.0)])

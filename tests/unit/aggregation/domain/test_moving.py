@@ -78,7 +78,7 @@ def test_a_state_is_a_sound_file_and_carries_on(optimiser: Optimiser, cuts: list
 
 
 @given(window=st.integers(1, 9))
-def test_running_statistics_take_the_mean_change_as_it_is_whatever_the_optimiser(window: int) -> None:
+def test_running_statistics_take_mean_change_as_it_is_whatever_optimiser(window: int) -> None:
     """A variance that an optimiser steps may turn negative; as a mean of variances it cannot."""
     optimiser = Adaptive("fedadam", 1.0, 0.9, 0.99, 1e-3)
     file = save({"bn.running_var": np.full(4, 0.2), "w": np.full(5, 0.2)})

@@ -69,7 +69,7 @@ def test_three_sybils_for_every_two_honest_devices_get_little_say(seed: int) -> 
 
 
 @given(st.integers(2, 12), st.integers(0, 2**32))
-def test_a_say_is_from_0_to_1_and_follows_the_devices_when_they_are_renamed(size: int, seed: int) -> None:
+def test_say_is_from_0_to_1_and_follows_devices_when_they_are_renamed(size: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     edges = [(a, b, float(rng.uniform())) for a in range(size) for b in range(a) if rng.uniform() < 0.5]
     known = [0]

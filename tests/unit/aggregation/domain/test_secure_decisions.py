@@ -43,7 +43,7 @@ def test_all_clerks_are_waited_for_and_q_of_them_when_patience_ends() -> None:
     assert judge(dict.fromkeys(range(4), ALL)) == Settled(frozenset(range(4)), ALL)
 
 
-def test_a_device_that_cheats_one_clerk_loses_its_place_and_the_clerk_stays() -> None:
+def test_device_that_cheats_one_clerk_loses_its_place_and_clerk_stays() -> None:
     step = judge({0: ALL, 1: ALL, 2: ALL - {"d03"}, 3: ALL})
     assert step == CheckAgain(frozenset(range(4)), ALL - {"d03"})
     assert judge_ready_checks(
@@ -178,7 +178,7 @@ def test_an_outvoted_clerk_is_believed_on_no_share() -> None:
     assert set(votes.checked) == {2, 3}
 
 
-def test_two_values_each_told_by_t_leave_the_share_unsettled_and_nobody_blamed() -> None:
+def test_two_values_each_told_by_t_leave_share_unsettled_and_nobody_blamed() -> None:
     told = {0: {1: b"a"}, 2: {1: b"a"}, 3: {1: b"b"}, 1: {1: b"b"}}
     votes = count_votes(told, 4, 2)
     assert votes.outvoted == frozenset()

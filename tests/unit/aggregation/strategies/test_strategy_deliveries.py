@@ -110,7 +110,7 @@ def test_the_platform_knows_what_a_delivery_weighs_whatever_it_claims(axes: tupl
         assert strategy.delivery.weight(company, delivery("h", "sum", 1.0, members=["m"])) == 50.0
 
 
-def test_a_members_report_waits_for_its_letter_and_a_heads_sum_for_those_in_it() -> None:
+def test_members_report_waits_for_its_letter_and_heads_sum_for_those_in_it() -> None:
     strategy = strategy_of("clusters", "trust", "payoff")
     assert strategy.delivery.required_letters(roster(), delivery("m", "report")) == ("h", ["m"])
     assert strategy.delivery.required_letters(roster(), delivery("h", "sum", members=["m"])) == ("h", ["m"])

@@ -95,7 +95,7 @@ def delivery(**changes: Any) -> Delivery:
     return Delivery(**(values | changes))
 
 
-def test_the_more_a_device_alone_claims_to_have_sold_the_shorter_its_update_must_be() -> None:
+def test_more_device_alone_claims_to_have_sold_shorter_its_update_must_be() -> None:
     """σ = 0.5 spends 2; with 6 sold 8 are spent and σ = 0.25 is left. √100 + √(2 ln 10⁹) = 16.438."""
     tail = 10.0 + math.sqrt(2.0 * math.log(1e9))
     item = pb.WorkItem(role=words.ROLE_SOLO, noise_multiplier=0.5, price_microcredits=7)

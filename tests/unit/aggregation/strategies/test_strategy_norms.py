@@ -129,7 +129,7 @@ def part(device: str, norm: float, digest: str = "", line: int = 0, state: str =
     )
 
 
-def test_in_round_one_what_is_longer_than_ten_times_the_median_does_not_count() -> None:
+def test_in_round_one_what_is_longer_than_ten_times_median_does_not_count() -> None:
     """Median of 1, 2, 3, 4 and 31 is 3; of the other line, one update alone, nothing can be said."""
     parts = [*(part(f"d{k}", float(k)) for k in (1, 2, 3, 4)), part("long", 31.0), part("other", 1e9, line=1)]
     assert list(strategy_of("star none none").combination.rejections(parts, {})) == ["long"]
@@ -168,7 +168,7 @@ def test_the_next_round_s_bound_comes_from_what_was_accepted() -> None:
     assert usual_norm([0.0, 0.0]) == 0.0
 
 
-def test_all_holders_of_the_same_bytes_go_without_where_something_is_earned() -> None:
+def test_all_holders_of_same_bytes_go_without_where_something_is_earned() -> None:
     parts = [part("a", 1.0, "x"), part("b", 1.0, "y"), part("c", 1.0, "x")]
     for axes in ("star priced stackelberg", "star priced correlated", "clusters trust payoff", "clusters none none"):
         assert list(strategy_of(axes).combination.rejections(parts, {})) == ["a", "c"]
@@ -185,7 +185,7 @@ def _slice(data: bytes, start: int, length: int) -> bytes:
     return data[start : start + length]
 
 
-def test_dissimilar_updates_are_told_with_the_task_and_similar_ones_are_not() -> None:
+def test_dissimilar_updates_are_told_with_task_and_similar_ones_are_not() -> None:
     """Model 0: u = 3 and 1, ζ₂ = 1/4. Model 1: u = 2 and 2, ζ₂ = 0, a descent of η‖G‖² = 0.5 · (2 / 0.5)² = 8."""
     specification = TaskSpecification(
         "t",

@@ -41,7 +41,7 @@ SURVEY = AnswerSale(
 )
 
 
-def test_a_device_is_told_the_terms_of_its_offer_as_the_first_release_told_them() -> None:
+def test_device_is_told_terms_of_its_offer_as_first_release_told_them() -> None:
     terms = pricing.Terms(others_variance=2.5, variance_low=0.5, variance_high=9.0, trust=[1.0, 0.5], hidden=[4.0, 3.0])
     told = to_dict(
         SURVEY.round_plan.work_parameters(pricing.Offer(expected=1.5, most_microcredits=7, terms=terms)).offer

@@ -76,7 +76,7 @@ def test_a_device_that_declined_for_its_limit_is_at_it_once_whatever_it_has_spen
         (dict.fromkeys("abcdef", 7.0), "a (ε 7), b (ε 7), c (ε 7) and 3 more. "),
     ],
 )
-def test_devices_near_the_limit_they_began_with_are_named_the_nearest_first(
+def test_devices_near_limit_they_began_with_are_named_nearest_first(
     spent: dict[str, float | str], told: str | None
 ) -> None:
     found = limits([], spent)

@@ -185,7 +185,7 @@ def test_a_device_that_lost_its_ledger_is_refused_though_nothing_else_tells_that
     assert not (tmp_path / "ledger.db").exists()
 
 
-def test_an_owner_who_allows_nothing_raw_sends_nothing_to_a_task_without_noise(
+def test_owner_who_allows_nothing_raw_sends_nothing_to_task_without_noise(
     stand_in: StandIn, phone: Phone, caplog: pytest.LogCaptureFixture
 ) -> None:
     stand_in.work = {"privacy": "none"}

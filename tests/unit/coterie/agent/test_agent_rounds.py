@@ -72,9 +72,7 @@ def test_an_agent_trains_every_round_and_ends_with_the_task(stand_in: StandIn, t
     assert str(summary) == "3 of 3 rounds delivered; tsk_1 finished"
 
 
-def test_an_update_is_the_change_of_the_model_and_metrics_are_those_of_the_model_received(
-    stand_in: StandIn, tmp_path: Path
-) -> None:
+def test_update_is_change_of_model_and_metrics_are_those_of_model_received(stand_in: StandIn, tmp_path: Path) -> None:
     stand_in.training = {"epochs": 0}
     run(stand_in, tmp_path)
     assert all(not tensor.any() for tensor in load(stand_in.updates[1, "dev_1"][0]).values())
@@ -183,7 +181,7 @@ def test_the_gateway_may_restart_under_a_running_agent(stand_in: StandIn, tmp_pa
     assert summaries[0].tasks == {"tsk_1": "finished"}
 
 
-def test_an_update_that_is_refused_is_declined_so_that_others_need_not_wait(stand_in: StandIn, tmp_path: Path) -> None:
+def test_update_that_is_refused_is_declined_so_that_others_need_not_wait(stand_in: StandIn, tmp_path: Path) -> None:
     stand_in.faults[UPDATE] = [problem(400, "bad_update", "tensor 0.weight is missing")]
     summary = run(stand_in, tmp_path)
     assert [result.outcome for result in summary.rounds] == ["refused", "accepted", "accepted"]
@@ -216,7 +214,7 @@ def test_a_fault_in_training_is_declined_and_shown_to_the_author(stand_in: Stand
 
 
 @pytest.mark.parametrize("hidden", [{"privacy": "uniform", "noise_multiplier": 2.0}, {"privacy": "none"}])
-def test_a_task_that_hides_is_told_the_kind_of_a_fault_and_the_devices_log_the_whole(
+def test_task_that_hides_is_told_kind_of_fault_and_devices_log_whole(
     stand_in: StandIn, tmp_path: Path, hidden: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     """By noise, or by telling sums alone: an error's words may hold what that is to hide."""

@@ -84,7 +84,7 @@ def wait_told(clerk: Clerking) -> None:
     eventually(clerk.begin_waiting)
 
 
-def test_a_device_without_a_seat_asks_for_no_duties_while_it_waits_for_work(tmp_path: Path) -> None:
+def test_device_without_seat_asks_for_no_duties_while_it_waits_for_work(tmp_path: Path) -> None:
     with clerk_of(tmp_path) as (clerk, platform):
         wait_told(clerk)
         eventually(lambda: quiet(platform))
@@ -112,7 +112,7 @@ def test_a_clerk_that_was_killed_finds_its_duties_when_it_comes_back(tmp_path: P
         assert not clerk.begin_waiting()
 
 
-def test_a_platform_that_calls_for_nothing_is_asked_and_the_device_rests_again(tmp_path: Path) -> None:
+def test_platform_that_calls_for_nothing_is_asked_and_device_rests_again(tmp_path: Path) -> None:
     with clerk_of(tmp_path) as (clerk, platform):
         wait_told(clerk)
         eventually(lambda: quiet(platform))

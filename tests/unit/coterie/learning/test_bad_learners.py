@@ -82,7 +82,7 @@ def agent_of(stand_in: StandIn, home: Path, learner: Any, **options: Any) -> Age
     return agent
 
 
-def test_an_error_in_the_authors_code_is_one_line_to_the_task_and_a_traceback_in_the_log(
+def test_error_in_authors_code_is_one_line_to_task_and_traceback_in_log(
     stand_in: StandIn, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     agent = agent_of(stand_in, tmp_path, Counter(train=fail(KeyError("no pixel\nsecond line"))), on_error="continue")
@@ -116,7 +116,7 @@ def test_beside_noise_the_words_of_an_error_stay_at_home(stand_in: StandIn, tmp_
 
 
 @pytest.mark.parametrize("worse", [fail(ValueError("salary 4200")), lambda c: "salary 4200"])
-def test_beside_noise_what_went_wrong_with_the_number_of_samples_stays_at_home(
+def test_beside_noise_what_went_wrong_with_number_of_samples_stays_at_home(
     stand_in: StandIn, tmp_path: Path, worse: Any
 ) -> None:
     stand_in.work = {"privacy": "uniform", "noise_multiplier": 2.0}
@@ -161,7 +161,7 @@ def test_beside_noise_training_that_diverged_is_noise_around_zeros_and_no_declin
         ({"samples": lambda c: -2}, "samples are '-2'; they must be a whole number from 0 on"),
     ],
 )
-def test_what_no_model_can_be_made_of_is_declined_and_the_next_round_is_done(
+def test_what_no_model_can_be_made_of_is_declined_and_next_round_is_done(
     stand_in: StandIn, tmp_path: Path, worse: dict[str, Any], why: str
 ) -> None:
     learner = Counter()

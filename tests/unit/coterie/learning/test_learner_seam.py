@@ -121,7 +121,7 @@ def test_numpy_and_torch_clip_the_same_gradients(norm: Norm) -> None:
     assert own.loss_of(some) == pytest.approx(other.loss_of(some))
 
 
-def test_a_sample_whose_gradient_is_not_finite_moves_a_clipped_sum_by_nothing() -> None:
+def test_sample_whose_gradient_is_not_finite_moves_clipped_sum_by_nothing() -> None:
     inputs = np.array([1.0, np.nan, 2.0])
     own = line_of(3, data=(inputs, np.array([3.0, 1.0, 5.0])))
     here, others = own.gradient_sum(np.arange(3), 0.5), own.gradient_sum(np.array([0, 2]), 0.5)
@@ -149,7 +149,7 @@ def test_of_a_learner_that_does_not_see_to_it_samples_are_taken_one_by_one() -> 
         guarded.gradient_sum(np.arange(3), float("inf"))
 
 
-def test_a_learner_without_gradients_declines_the_strategies_that_need_them() -> None:
+def test_learner_without_gradients_declines_strategies_that_need_them() -> None:
     guarded = Guarded(Mean([1.0]))
     with pytest.raises(BadLearner, match="gradients of single samples, which Mean does not give; add trained"):
         guarded.trained()

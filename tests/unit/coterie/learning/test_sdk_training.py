@@ -158,7 +158,7 @@ def test_a_regression_has_a_loss_but_no_accuracy() -> None:
     assert set(trainer.evaluate()) == {"loss", "samples"}
 
 
-def test_hints_that_make_no_sense_are_refused_and_the_plans_batch_size_wins() -> None:
+def test_hints_that_make_no_sense_are_refused_and_plans_batch_size_wins() -> None:
     assert Instructions.of({"batch_size": 8, "colour": "red"}, 16).batch_size == 16
     with pytest.raises(Declined, match="training makes no sense"):
         Instructions.of({"epochs": -1})

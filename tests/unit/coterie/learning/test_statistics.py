@@ -43,7 +43,7 @@ def test_statistics_are_known_by_torchs_names() -> None:
     assert not [name for name in load(model_bytes(module(), "trainable")) if is_statistic(name)]
 
 
-def test_a_device_declines_to_noise_statistics_and_noises_a_model_without_them(tmp_path: Path) -> None:
+def test_device_declines_to_noise_statistics_and_noises_model_without_them(tmp_path: Path) -> None:
     work = {"privacy": "uniform", "noise_multiplier": 5.0}
     with StandIn(model_bytes(module()), rounds=1) as server:
         server.work = work

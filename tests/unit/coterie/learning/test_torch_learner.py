@@ -94,7 +94,7 @@ def test_the_samples_of_a_batch_are_counted_wherever_they_are() -> None:
         size_of({"words": ["a", "b"]})
 
 
-def test_inputs_and_targets_are_found_or_the_author_is_told_where_to_put_them() -> None:
+def test_inputs_and_targets_are_found_or_author_is_told_where_to_put_them() -> None:
     assert split((1, 2)) == (1, 2)
     assert split([1, 2, 3]) == ((1, 2), 3)
     assert split({"x": 1, "target": 2}) == ({"x": 1}, 2)

@@ -57,7 +57,7 @@ def test_a_decision_by_hand() -> None:
     assert decision.joins
 
 
-def test_a_device_that_would_lose_may_decline_but_still_suffers_the_leakage() -> None:
+def test_device_that_would_lose_may_decline_but_still_suffers_leakage() -> None:
     dear = PrivateCosts(1.0, 0.2, 1.0)
     assert decide(1.0, 2.0, dear, 0.05).utility == pytest.approx(-0.94)
     declined = decide(1.0, 2.0, dear, 0.05, least_utility=0.0)

@@ -235,7 +235,7 @@ def test_no_part_of_a_device_imports_seeded_noise() -> None:
             assert not [name for name in names if "privacy.simulation" in f"{module}.{name}"], path
 
 
-def test_a_simulation_keeps_the_tables_of_more_deviations_and_draws_the_same() -> None:
+def test_simulation_keeps_tables_of_more_deviations_and_draws_same() -> None:
     sigmas = [20.0 + k for k in range(20)]
     before = [discrete_gaussian(5, sigma, SeededStream(1)).tolist() for sigma in sigmas]
     keep_tables(32)

@@ -223,7 +223,7 @@ def test_a_replaced_record_of_a_sample_costs_no_less_than_one_left_out() -> None
 
 @given(st.lists(CHARGES, max_size=6))
 @settings(max_examples=30, deadline=None)
-def test_an_example_of_a_device_is_hidden_at_the_price_of_the_device_replaced(charges: list[Charge]) -> None:
+def test_example_of_device_is_hidden_at_price_of_device_replaced(charges: list[Charge]) -> None:
     of_devices = [dataclasses.replace(charge, unit="device") for charge in charges]
     as_example = accounting.total(of_devices, DELTA, "example", "left-out")
     assert as_example == accounting.total(of_devices, DELTA, "device", "replaced")

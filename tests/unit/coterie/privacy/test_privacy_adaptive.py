@@ -97,7 +97,7 @@ def test_the_norm_comes_to_rest_at_the_quantile_in_spite_of_noise(quantile: floa
 
 
 @given(st.floats(allow_nan=False), st.floats(1e-3, 1e3), st.floats(0.01, 0.99), st.floats(0.01, 1.0))
-def test_whatever_is_told_a_round_moves_the_norm_by_a_factor_of_e_to_the_rate(
+def test_whatever_is_told_round_moves_norm_by_factor_of_e_to_rate(
     told: float, clip: float, quantile: float, rate: float
 ) -> None:
     moved = AdaptiveClip(quantile, rate).next(clip, told, clip)

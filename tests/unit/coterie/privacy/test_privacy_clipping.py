@@ -27,7 +27,7 @@ NORMS = st.sampled_from(["l1", "l2"])
 
 @settings(max_examples=50, deadline=None)
 @given(UPDATES, st.floats(1e-3, 1e3), NORMS)
-def test_a_clipped_update_is_within_the_bound_and_clipping_again_changes_nothing(
+def test_clipped_update_is_within_bound_and_clipping_again_changes_nothing(
     update: dict[str, np.ndarray], bound: float, norm: Norm
 ) -> None:
     once = clip_update(update, bound, norm)

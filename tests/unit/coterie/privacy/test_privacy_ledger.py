@@ -295,7 +295,7 @@ def test_killed_at_a_random_moment_every_receipt_is_in_the_ledger(tmp_path: Path
     assert PrivacyLedger(path).spent().epsilon == pytest.approx(total(charged, 1e-6), rel=1e-12)
 
 
-def test_the_same_bytes_are_charged_once_and_others_under_a_name_of_their_own(tmp_path: Path) -> None:
+def test_same_bytes_are_charged_once_and_others_under_name_of_their_own(tmp_path: Path) -> None:
     ledger = PrivacyLedger(tmp_path / "ledger", LIMIT)
     first, second = (dataclasses.replace(update(1), digest=digest * 64) for digest in "ab")
     assert not ledger.charge(first).repeated

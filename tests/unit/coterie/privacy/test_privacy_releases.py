@@ -50,7 +50,7 @@ def test_what_leaves_is_a_whole_number_of_steps_with_the_noise_promised(release:
     assert spread == pytest.approx(deviation, rel=0.3 if len(values) < 100 else 0.05)
 
 
-def test_noise_is_drawn_afresh_at_every_call_and_again_only_by_a_simulation() -> None:
+def test_noise_is_drawn_afresh_at_every_call_and_again_only_by_simulation() -> None:
     change = Change(CHANGE, 1.0, 2.0)
     assert not np.array_equal(flat(change.tensors(FreshStream())), flat(change.tensors(FreshStream())))
     assert np.array_equal(flat(change.tensors(SeededStream(3))), flat(change.tensors(SeededStream(3))))
@@ -63,7 +63,7 @@ def test_a_numpy_generator_is_no_stream() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.floats(0.2, 50.0))
-def test_the_same_noise_costs_four_times_the_rho_when_a_contribution_is_replaced(multiplier: float) -> None:
+def test_same_noise_costs_four_times_rho_when_contribution_is_replaced(multiplier: float) -> None:
     """‖x − 0‖ ≤ C but ‖x − y‖ ≤ 2C, and ρ = (Δ/C)²/(2z²)."""
     left_out, replaced = (
         Change(CHANGE, 1.0, multiplier, adjacency).charge("t", 1, "update") for adjacency in ("left-out", "replaced")
@@ -90,7 +90,7 @@ def test_what_is_larger_than_the_bound_is_clipped_and_what_is_not_finite_leaves_
     assert np.isfinite(flat(Change(broken, 1.0, 0.1).tensors(SeededStream(1)))).all()
 
 
-def test_a_sum_of_gradients_gets_a_little_more_noise_than_its_sensitivity_asks(monkeypatch: Any) -> None:
+def test_sum_of_gradients_gets_little_more_noise_than_its_sensitivity_asks(monkeypatch: Any) -> None:
     """Single precision may move it by more than exact arithmetic would; 1/4096 is allowed for."""
     asked: list[float] = []
 

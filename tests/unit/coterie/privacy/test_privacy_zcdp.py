@@ -43,7 +43,7 @@ def test_rho_survives_the_way_through_epsilon(rho: float, delta: float) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(RHOS, DELTAS)
-def test_the_tight_conversion_lies_between_the_exact_gaussian_and_the_simple_one(rho: float, delta: float) -> None:
+def test_tight_conversion_lies_between_exact_gaussian_and_simple_one(rho: float, delta: float) -> None:
     """exact ε of the Gaussian with this ρ ≤ tight ε ≤ ρ + 2√(ρ ln 1/δ)."""
     tight = zcdp.tight_epsilon_of_rho(rho, delta)
     assert exact_epsilon(zcdp.multiplier_of_rho(rho), delta) <= tight * (1.0 + 1e-9) + 1e-15

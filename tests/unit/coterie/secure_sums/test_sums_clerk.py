@@ -40,7 +40,7 @@ def test_an_offer_is_the_same_before_and_after_a_crash(sum_fixture: SumFixture) 
     assert sum_fixture.start(FIRST).offer(sum_fixture.place, NOON + 600) == one
 
 
-def test_a_clerk_started_anew_checks_agrees_and_answers_with_the_same_bytes(sum_fixture: SumFixture) -> None:
+def test_clerk_started_anew_checks_agrees_and_answers_with_same_bytes(sum_fixture: SumFixture) -> None:
     terms = sum_fixture.terms()
     deliveries = sum_fixture.deliver_all(terms)
     ready_checks = sum_fixture.ready_check_all(terms, deliveries)

@@ -44,7 +44,7 @@ def test_other_committees_are_refused(clerks: int, threshold: int) -> None:
 
 @pytest.mark.parametrize("bits", [32, 64])
 @pytest.mark.parametrize(("clerks", "threshold"), COMMITTEES)
-def test_the_opened_sum_is_the_clear_sum_for_every_set_and_every_lost_clerk(
+def test_opened_sum_is_clear_sum_for_every_set_and_every_lost_clerk(
     clerks: int, threshold: int, bits: int, tmp_path: Path
 ) -> None:
     """X = Σ values for every S of at least `least`, with any m − q clerks silent."""

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from coterie.errors import Declined
 from coterie.privacy.answer_choice import utility
 from coterie.privacy.ledger import Limit
-from coterie.privacy.simulation import SeededStream
 from coterie.privacy.question_text import Question, estimate
+from coterie.privacy.simulation import SeededStream
 from coterie.strategies import strategy_for
 from coterie.strategies.answer_sale import AnswerSale, answer_to, choose_variance
 from coterie_cli.asking import blank, specification

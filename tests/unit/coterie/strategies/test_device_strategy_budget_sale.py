@@ -81,7 +81,7 @@ def test_no_more_is_sold_than_is_paid_for(tmp_path: Path) -> None:
         ({"lineal": 3.5}, {}, "make no sense"),
     ],
 )
-def test_a_round_that_is_not_worth_it_is_declined_without_a_word_about_costs(
+def test_round_that_is_not_worth_it_is_declined_without_word_about_costs(
     tmp_path: Path, costs: dict[str, float], changes: dict[str, Any], why: str
 ) -> None:
     device = Device(tmp_path, {"costs": costs})

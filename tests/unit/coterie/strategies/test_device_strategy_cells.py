@@ -107,7 +107,7 @@ def test_the_first_round_goes_by_loss_alone_and_the_choice_is_told(tmp_path: Pat
     assert isinstance(strategy_for(bench.context([0.0, 0.0]).work), Cells)
 
 
-def test_a_model_that_moved_the_devices_way_wins_over_a_slightly_better_one(tmp_path: Path) -> None:
+def test_model_that_moved_devices_way_wins_over_slightly_better_one(tmp_path: Path) -> None:
     """Slopes 0.1 and 0 for a device of slope 2: line 0 has less loss but moved away (from 1 to 0.1), line 1 came."""
     moved: list[float] = [1.0, -1.0]
     assert Bench(tmp_path / "a", 2.0).round([0.1, 0.0], moved).model_index == 1
@@ -204,7 +204,7 @@ def test_a_settled_device_looks_at_all_models_when_its_loss_rises(tmp_path: Path
     assert (found.metrics["compared"], found.model_index) == (3.0, 0)
 
 
-def test_beside_noise_what_a_device_fetches_follows_from_the_choices_it_told(tmp_path: Path) -> None:
+def test_beside_noise_what_device_fetches_follows_from_choices_it_told(tmp_path: Path) -> None:
     """Which models it fetches is seen; by how much its own leads, and whether its loss rose, is for nobody to see."""
     bench, slopes, told = Bench(tmp_path, slope=2.0), [2.0, -2.0, 6.0], list[int]()
     for number in range(1, 12):

@@ -288,7 +288,7 @@ def test_a_member_that_is_restarted_sends_the_same_letter(circle: Circle) -> Non
     assert circle.home("a").ledger().spent().releases == 1
 
 
-def test_another_head_in_the_same_round_is_another_release_and_both_are_told(circle: Circle) -> None:
+def test_another_head_in_same_round_is_another_release_and_both_are_told(circle: Circle) -> None:
     circle.send("a", direction(1), noise=0.3)
     again = circle.send("a", direction(1), noise=0.4, attempt=2, plan_version=2)
     assert [use.multiplier for use in again.privacy] == [pytest.approx(0.3), pytest.approx(0.4)]
@@ -335,7 +335,7 @@ SOUND = {"w": direction(5)}
         (Header(SUBJECT, "a", "h"), {"w": np.zeros(SIZE, np.float32)}, False, "is zero"),
     ],
 )
-def test_what_is_damaged_forged_or_worthless_is_rejected_and_the_rest_goes_on(
+def test_what_is_damaged_forged_or_worthless_is_rejected_and_rest_goes_on(
     circle: Circle, header: Header, body: dict[str, Any], damage: bool, note: str
 ) -> None:
     forge(circle, "a", header, body, damage=damage)
@@ -349,7 +349,7 @@ def test_what_is_damaged_forged_or_worthless_is_rejected_and_the_rest_goes_on(
         assert delivery.weight == 185.0
 
 
-def test_who_repeats_the_models_last_change_or_another_members_update_is_found(circle: Circle) -> None:
+def test_who_repeats_models_last_change_or_another_members_update_is_found(circle: Circle) -> None:
     move = direction(9, norm=2.0)
     places: dict[str, Any] = {
         "model_digests": (circle.model(move),),

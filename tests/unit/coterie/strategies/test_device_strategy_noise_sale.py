@@ -79,9 +79,7 @@ def test_the_noise_that_leaves_is_what_was_sold_down_to(circle: Circle) -> None:
         {"parameters": offered(0)},
     ],
 )
-def test_without_a_price_worth_it_the_seat_stands_and_the_round_is_not_declined(
-    circle: Circle, changes: dict[str, Any]
-) -> None:
+def test_without_price_worth_it_seat_stands_and_round_is_not_declined(circle: Circle, changes: dict[str, Any]) -> None:
     delivery = Clusters().prepare(context_of(circle, selling(circle, "member", **changes)))
     assert delivery.budget == 0.0
     assert [use.multiplier for use in delivery.privacy] == [pytest.approx(SEAT)]

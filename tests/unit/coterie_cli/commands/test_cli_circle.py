@@ -77,9 +77,7 @@ def test_the_qr_code_and_the_words_are_shown_in_the_terminal(tmp_path: Path) -> 
     assert read_invitation(ada.invitation())[1].signing_key == ada.keys().public().signing
 
 
-def test_a_key_from_the_platform_is_taken_when_the_owner_says_the_words_agree(
-    tmp_path: Path, stand_in: StandIn
-) -> None:
+def test_key_from_platform_is_taken_when_owner_says_words_agree(tmp_path: Path, stand_in: StandIn) -> None:
     ada, bob = device(tmp_path, "ada", stand_in.url), device(tmp_path, "bob")
     told(stand_in, bob)
     assert ask("verify", "dev_bob", "--home", str(ada.folder), answer="y\n")["words"] == words_of(bob)

@@ -102,7 +102,7 @@ def test_each_version_stands_with_its_own_figures(run: Run) -> None:
     assert len(lines) == 5, "nothing is wrapped in 80 columns"
 
 
-def test_what_owners_agree_on_stands_beside_the_mean_where_a_task_stops_by_it(run: Run) -> None:
+def test_what_owners_agree_on_stands_beside_mean_where_task_stops_by_it(run: Run) -> None:
     stop = Stop(metric="accuracy", at=0.9, patience=0, better="up")
     lines = run("results", "digits", stop=stop).splitlines()
     columns = ["version", "updates", "accuracy", "↑", "loss", "↓", "agreed", "accuracy", "↑", "seconds", "digest"]
@@ -181,7 +181,7 @@ def test_rounds_of_a_pruned_task_do_not_claim_that_nobody_delivered(run: Run) ->
     assert "0/0" not in run("results", "digits", parts=0)
 
 
-def test_a_replay_fails_when_bits_differ_and_when_nothing_could_be_compared(run: Run) -> None:
+def test_replay_fails_when_bits_differ_and_when_nothing_could_be_compared(run: Run) -> None:
     assert "the same bits" in run("replay", "digits", again="a")
     assert "with other bits" in run("replay", "digits", again="b", code=1)
     assert "0 of 1 rounds made again" in run("replay", "digits", code=1)

@@ -40,7 +40,7 @@ async def _settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_heartbeats_that_come_during_a_call_share_the_next_one_for_the_platform() -> None:
+async def test_heartbeats_that_come_during_call_share_next_one_for_platform() -> None:
     registry: Any = FakeRegistry()
     pulse = HeartbeatBatcher(registry)
     set_principal(Principal("device", "dev_1"))
@@ -56,7 +56,7 @@ async def test_heartbeats_that_come_during_a_call_share_the_next_one_for_the_pla
     assert set(registry.callers) == {"service"}
 
 
-async def test_a_failed_call_fails_those_it_carried_and_later_ones_are_tried_anew() -> None:
+async def test_failed_call_fails_those_it_carried_and_later_ones_are_tried_anew() -> None:
     registry: Any = FakeRegistry()
     registry.gate.set()
     registry.error = Unavailable("away")

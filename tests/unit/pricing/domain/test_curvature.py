@@ -25,7 +25,7 @@ def rounds(curvature: float, error: float = 0.0, seed: int = 0) -> list[Measured
     return made
 
 
-def test_the_noise_of_a_round_is_what_the_accuracy_weights_make_of_its_budgets() -> None:
+def test_noise_of_round_is_what_accuracy_weights_make_of_its_budgets() -> None:
     """p = 100, S = 2, D = 10 and 30, ρ = ½ and 1: 400/1600 · (2 + 1) = 0.75, and Σ ε_i/ρ_i at β/μ² = 1 is the same."""
     assert noise_of(100.0, 2.0, [10, 30], [0.5, 1.0]) == pytest.approx(0.75)
     weights = accuracy_weights(Data((10, 30), (10.0, 30.0), 100.0, 2.0), 1.0)

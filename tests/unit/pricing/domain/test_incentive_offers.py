@@ -81,7 +81,7 @@ def test_what_is_promised_fits_the_escrow(n: int, seed: int, escrow: int, rounds
     assert sum(due.amount_microcredits for due in compute_dues(quote, claimed)) <= escrow
 
 
-def test_a_small_purse_limits_the_price_and_an_empty_one_says_what_would_do() -> None:
+def test_small_purse_limits_price_and_empty_one_says_what_would_do() -> None:
     free = market_quote(10, Purse(ESCROW, 1))
     limited = market_quote(10, Purse(free.details["expected_microcredits"] // 4, 1))
     assert limited.status == "limited"
@@ -161,7 +161,7 @@ def test_no_declaration_moves_a_price_or_what_may_be_sold(solver: str, n: int, s
     assert sum(offer.price_microcredits * offer.expected for offer in lied.offers) <= 30_000_000 / 4 + n
 
 
-def test_what_is_declared_is_the_risk_a_device_is_told_and_the_quote_explains_it() -> None:
+def test_what_is_declared_is_risk_device_is_told_and_quote_explains_it() -> None:
     """Device 0 names 1 alone, nobody names 0: it bears 1 + λ(…) of what others sell, those without ties nothing."""
     ties = np.zeros((3, 3))
     ties[0, 1] = 1.0
@@ -176,7 +176,7 @@ def data(*samples: int, counted: tuple[float, ...] = ()) -> Data:
     return Data(samples, counted or tuple(map(float, samples)), elements=650.0, clip_norm=2.0)
 
 
-def test_a_devices_accuracy_weight_follows_from_its_samples_and_the_models_size() -> None:
+def test_devices_accuracy_weight_follows_from_its_samples_and_models_size() -> None:
     """ε_i = 650 · 3 · 4 · θ_i²/D_i² = 7800/ΣD² when weights are samples: 7800/200² = 0.195 for all ([MPPFL] 2.4).
 
     Where only 50 of 150 samples count, θ = 1/2 but noise falls with all 150: 7800 · (0.5/150)² = 0.0866…
@@ -193,7 +193,7 @@ def test_a_devices_accuracy_weight_follows_from_its_samples_and_the_models_size(
 
 
 @given(st.lists(st.integers(1, 1000), min_size=2, max_size=8), st.integers(1, 10_000))
-def test_lying_about_samples_moves_all_weights_alike_and_by_the_liars_share(samples: list[int], claim: int) -> None:
+def test_lying_about_samples_moves_all_weights_alike_and_by_liars_share(samples: list[int], claim: int) -> None:
     """By (ΣD/ΣD′)²: who claims more lowers every ε, and so the price; who claims less raises it for everybody."""
     honest, told = accuracy_weights(data(*samples), 1.0), accuracy_weights(data(claim, *samples[1:]), 1.0)
     moved = (sum(samples) / (claim + sum(samples[1:]))) ** 2

@@ -56,9 +56,7 @@ names = st.text("abcdefgh", min_size=1, max_size=3)
 
 
 @given(st.dictionaries(names, st.floats(-5, 60), min_size=1), st.floats(1e-9, 1.0))
-def test_what_is_owed_sums_to_the_points_times_the_price_to_the_micro_credit(
-    points: dict[str, float], price: float
-) -> None:
+def test_what_is_owed_sums_to_points_times_price_to_micro_credit(points: dict[str, float], price: float) -> None:
     """Σ owed = ⌊Σ max(ψ, 0) · rate⌋ exactly, and nobody is more than one micro-credit from its own share."""
     found, rate = pay_points(points, price, 0), Fraction(price * 1e6)
     exact = {device: max(Fraction(0), Fraction(value)) * rate for device, value in points.items()}

@@ -147,7 +147,7 @@ def test_relabelling_devices_relabels_the_plan_when_times_are_distinct(seed: int
     assert renamed == set(plan.pairs)
 
 
-def test_the_chosen_snapshot_is_the_best_of_all_topologies_tried_on_three_devices() -> None:
+def test_chosen_snapshot_is_best_of_all_topologies_tried_on_three_devices() -> None:
     """Brute force: the path 0–1–2 of trust has one other topology, the triangle with 0 and 2 noisy."""
     seconds = np.array([[0, 1, 1], [1, 0, 1], [1, 1, 0]])
     network = MeshNetwork.build(3, [(0, 1), (1, 2)], seconds, [1, 1, 1])

@@ -84,7 +84,7 @@ def test_the_set_heads_greedy_choice_has_the_largest_value() -> None:
         assert torch.allclose(value, head.best(seen), atol=1e-6)
 
 
-def test_an_untrained_pointer_follows_the_common_plan_and_never_overloads_a_station() -> None:
+def test_untrained_pointer_follows_common_plan_and_never_overloads_station() -> None:
     views = Views.of(CELLS, "plan")
     head = PointerHead(views, 8, 1e3, -800.0, np.random.default_rng(0))
     delay = draw_delays(CELLS.layout, np.random.default_rng(0), 20)
@@ -96,7 +96,7 @@ def test_an_untrained_pointer_follows_the_common_plan_and_never_overloads_a_stat
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_common_plan_gives_each_reachable_device_one_owner_that_handles_it(seed: int) -> None:
+def test_common_plan_gives_each_reachable_device_one_owner_that_handles_it(seed: int) -> None:
     cells = Cells.of(random_layout(np.random.default_rng(seed), users=20))
     owner = ownership(cells)
     assert (owner.sum(axis=0) <= 1).all()

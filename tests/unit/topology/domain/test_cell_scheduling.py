@@ -43,7 +43,7 @@ def test_a_valid_decision_by_hand() -> None:
     assert outcome.reward == pytest.approx(-400 * (dp(30) + dp(10, 20)))
 
 
-def test_a_device_picked_twice_joins_the_quicker_station_and_violates_at_the_other() -> None:
+def test_device_picked_twice_joins_quicker_station_and_violates_at_other() -> None:
     outcome = CELLS.decide(DELAY, picks([0, 1], [1, 2]))
     assert outcome.station.tolist() == [0, 1, 1]
     assert outcome.violators.tolist() == [1, 0]

@@ -40,7 +40,7 @@ def random_game(seed: int, size: int, *, reward: float | None = None) -> Game:
 
 @QUICK
 @given(seed=st.integers(0, 10**6), size=st.integers(2, 8))
-def test_payoffs_sum_to_the_value_and_a_surplus_leaves_nobody_worse_than_alone(seed: int, size: int) -> None:
+def test_payoffs_sum_to_value_and_surplus_leaves_nobody_worse_than_alone(seed: int, size: int) -> None:
     """Σψ = V(C); extra share ≥ 0 ⇔ everybody ≥ solo (without a head reward)."""
     game = random_game(seed, size, reward=0.0)
     coalition = evaluate(game, range(size))
@@ -118,7 +118,7 @@ def test_preference_is_refused_by_history_and_by_members_but_being_alone_never_i
     assert preference(weak, 2, [0, 1]) == -math.inf
 
 
-def test_social_influence_keeps_its_heads_and_pays_between_alone_and_the_bound() -> None:
+def test_social_influence_keeps_its_heads_and_pays_between_alone_and_bound() -> None:
     game = random_game(11, 30)
     result = baselines.social_influence(game, heads=4)
     top = np.argsort(-game.graph.degrees, kind="stable")[:4].tolist()

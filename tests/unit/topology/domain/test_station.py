@@ -102,7 +102,7 @@ def some_sight(rng: np.random.Generator, users: int = 5) -> Sight:
     return Sight(rng.normal(size=(users, 4)).astype(np.float32), worth, rng.uniform(0.1, 0.3, (users, 3)), 0.4)
 
 
-def test_a_station_that_learned_nothing_follows_the_plan_and_learns_from_rewards() -> None:
+def test_station_that_learned_nothing_follows_plan_and_learns_from_rewards() -> None:
     rng = np.random.default_rng(1)
     own = started(4, -300.0)
     sight = some_sight(rng)

@@ -107,7 +107,7 @@ def test_no_trust_is_left_between_strangers_and_all_elsewhere(apart: set[tuple[i
         assert kept[i, j] == (0.0 if (i, j) in apart or (j, i) in apart else whole[i, j])
 
 
-def test_two_friends_pair_up_and_a_stranger_stays_alone_with_the_largest_noise() -> None:
+def test_two_friends_pair_up_and_stranger_stays_alone_with_largest_noise() -> None:
     plan = planned(request("abc"), graph("abc", {"ab": 0.9}), None)
     seats = by_id(plan)
     assert [(s.role, s.group, s.head_device_id) for s in plan.seats] == [
@@ -137,7 +137,7 @@ def test_below_the_threshold_noise_follows_trust_exactly_by_default() -> None:
     assert "sends it with noise" in by_id(exact)["b"].because
 
 
-def test_weights_are_the_qualities_and_the_plan_carries_what_settling_needs() -> None:
+def test_weights_are_qualities_and_plan_carries_what_settling_needs() -> None:
     plan = planned(request("abc"), graph("abc", {"ab": 0.5}), None)
     model = QualityModel(calibration="exact")
     for seat in plan.seats:
@@ -226,7 +226,7 @@ def test_noise_that_changes_enough_makes_new_seats_in_the_same_clusters() -> Non
     assert again.cluster_details.kept
 
 
-def test_trust_that_falls_below_the_threshold_is_never_called_a_small_change() -> None:
+def test_trust_that_falls_below_threshold_is_never_called_small_change() -> None:
     first = planned(request("ab", {"topology": {"noise_tolerance": 10}}), graph("ab", {"ab": 0.70}), None)
     again = planned(request("ab", {"topology": {"noise_tolerance": 10}}), graph("ab", {"ab": 0.69}), first)
     assert by_id(first)["b"].noise_multiplier == 0.0
@@ -276,7 +276,7 @@ def test_one_to_be_alone_leaves_its_cluster_to_another_head() -> None:
     assert planned(request(), apart, after).seats == after.seats
 
 
-def test_privacy_none_and_uniform_form_the_same_clusters_with_the_tasks_noise() -> None:
+def test_privacy_none_and_uniform_form_same_clusters_with_tasks_noise() -> None:
     ties = graph("abc", {"ab": 0.5})
     trusting = planned(request("abc"), ties, None)
     bare = planned(request("abc", privacy="none"), ties, None)

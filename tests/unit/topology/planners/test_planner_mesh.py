@@ -187,7 +187,7 @@ def test_a_social_graph_in_parts_is_refused_with_the_parts_and_what_would_join_t
     assert "trust_threshold" in str(refused.value)
 
 
-def test_strangers_are_bridged_when_the_task_says_so_and_both_ends_add_noise() -> None:
+def test_strangers_are_bridged_when_task_says_so_and_both_ends_add_noise() -> None:
     seconds = [[0, 1, 5, 9], [1, 0, 3, 9], [5, 3, 0, 1], [9, 9, 1, 0]]
     made = plan(inputs([(0, 1), (2, 3)], 4, seconds=seconds, bridge=True, rules=MeshRules(epsilon=0.1, max_degree=2)))
     assert details(made)["bridges"] == [["dev_1", "dev_2"]]

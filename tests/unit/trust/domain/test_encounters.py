@@ -39,7 +39,7 @@ def test_in_any_other_order_no_more_count(met: list[tuple[float, float]]) -> Non
     assert tally.times <= ordered.times
 
 
-def test_a_task_counts_once_however_its_rounds_and_other_tasks_come_between() -> None:
+def test_task_counts_once_however_its_rounds_and_other_tasks_come_between() -> None:
     tally = Tally()
     for task in ("a", "b", "a", "b", "a", "c"):
         tally = tally.worked(task)

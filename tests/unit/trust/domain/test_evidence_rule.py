@@ -171,7 +171,7 @@ def test_a_flood_of_tiny_bad_reports_keeps_out_nobodys_and_dilutes_within_bounds
     assert books.table[0].negative == pytest.approx(8.0, abs=1e-3)
 
 
-def test_a_meeting_counts_once_with_the_shorter_duration_and_the_earlier_time() -> None:
+def test_meeting_counts_once_with_shorter_duration_and_earlier_time() -> None:
     """By hand: 60 s at t and 30 s at t + 400 s make one meeting of half a unit at t; 601 s apart they make none."""
     for first, second in (((ONE, 60.0, 0.0), (OTHER, 30.0, 400.0)), ((OTHER, 30.0, 400.0), (ONE, 60.0, 0.0))):
         books = Books(LIVE)

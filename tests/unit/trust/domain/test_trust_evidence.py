@@ -211,7 +211,7 @@ def test_a_piece_taken_out_again_leaves_no_trace(
     assert direct_trust_at(taken[0], 60, parameters) == pytest.approx(ratio(rest, 60, parameters), abs=1e-9)
 
 
-def test_an_owners_record_is_handed_down_with_the_bad_in_full_and_the_good_halved() -> None:
+def test_owners_record_is_handed_down_with_bad_in_full_and_good_halved() -> None:
     record = Evidence(12, 9, 8.0, 2.0, 9.0, 3.0, 4.0, 5.0, 100.0)
     assert handed_down(record, 100.0, NEUTRAL) == Evidence(0, 0, 4.0, 2.0, 4.5, 3.0, 2.0, 2.5, 100.0)
     halving = TrustParameters(decay_rate=math.log(2) / 10)

@@ -126,7 +126,7 @@ def test_by_best_paths_no_new_or_stronger_tie_lowers_anybodys_trust(direct: Floa
         assert (everybody(best_graph(raised)) >= everybody(best_graph(direct)) - 1e-12).all()
 
 
-def test_a_weak_new_tie_lowers_trust_by_the_shortest_path_and_not_by_the_best() -> None:
+def test_weak_new_tie_lowers_trust_by_shortest_path_and_not_by_best() -> None:
     chain = np.zeros((4, 4))
     for a, b, e in ((0, 1, 0.9), (1, 2, 0.9), (2, 3, 0.9)):
         chain[a, b] = chain[b, a] = e

@@ -18,8 +18,8 @@ from coterie.agent.report import Delivery
 from coterie.errors import Declined
 from coterie.privacy import answer_choice
 from coterie.privacy.accounting import gaussian_charge
-from coterie.privacy.releases import Answer
 from coterie.privacy.question_text import Question
+from coterie.privacy.releases import Answer
 from coterie.secure_sums.acceptance import TermsRefused
 from coterie.secure_sums.answers import answer_alone, answer_multiplier, answer_values, check_answer_terms
 from coterie.secure_sums.contribution import purpose
