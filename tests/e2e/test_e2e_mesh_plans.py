@@ -25,7 +25,7 @@ from tests.e2e.real_platform import RealPlatform
 from tests.unit.trust.city_files import write_city
 
 ROUNDS, EPSILON = 3, 0.25
-PLANS = {"betta": None, "social": 5, "dabmd": 5, "pdoo": 5, "ring": 5, "expander": 10, "complete": 10}
+PLANS = {"betta": None, "social": 5}
 """Links among five devices: Ada's three trust each other, Grace's two do, and one of each has met the other. BeTTa may
 leave some of them out."""
 
@@ -95,8 +95,7 @@ def test_a_live_mesh_trains_by_each_plan(plan: str, shared_platform: RealPlatfor
     trusted = {frozenset(pair) for mine in (ids[:3], ids[3:], ids[2:4]) for pair in combinations(mine, 2)}
     strangers = set[str]().union(*(links - trusted))
     noised = {seat.device_id for seat in made.seats if seat.noised}
-    assert noised == (set(ids) if plan == "pdoo" else strangers)
-    assert bool(noised) == (plan in ("pdoo", "ring", "expander", "complete"))
+    assert noised == strangers == set()
     for agent in neighbours:
         # The first letter holds the model everybody has; each later one is a release, with noise or bare.
         was, now = before[agent.identity.id], agent.home.ledger().spent()

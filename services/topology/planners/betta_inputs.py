@@ -19,7 +19,6 @@ from coterie_api.trust.v1 import trust_pb2
 from services.kit.rpc.enums import number
 from services.kit.rpc.trust_matrix import Matrix, read_matrix
 from services.topology.domain.betta_network import MeshNetwork, MeshRules, Transfers
-from services.topology.domain.betta_rivals import Rival
 from services.topology.domain.mixing import Bools, Floats
 from services.topology.errors import BadParameters, CannotPlan
 from services.topology.planners.base import Parameters, Sources, alone_of, parameters_of, read_section, strangers_of
@@ -45,7 +44,7 @@ LinkClass = Literal["wifi", "lora", "bluetooth", "cellular", "ethernet"]
 class MeshParameters(Parameters):
     """How a mesh is planned; every default is for real use, the paper's values are in `docs/howto/presets/mesh.md`."""
 
-    plan: Literal["betta", Rival] = "betta"
+    plan: Literal["betta", "social"] = "betta"
     trust_threshold: float = Field(default=0.7, gt=0, le=1)
     relations: tuple[Related, ...] = ()
     relations_need_trust: bool = True
@@ -252,10 +251,6 @@ def _bits_per_second(capabilities: trust_pb2.Capabilities, settings: MeshParamet
 def checked_parameters(privacy: str, parameters: dict[str, Any]) -> dict[str, Any]:
     """The parameters with every default of mesh and partial privacy filled in."""
     settings = read_section(parameters, "topology", MeshParameters)
-    if settings.plan == "pdoo" and privacy != "partial":
-        raise BadParameters(
-            'parameter topology.plan: pdoo noises every device; choose privacy "partial", or another plan'
-        )
     if settings.trust_suffices and (settings.relations_need_trust or not settings.relations):
         raise BadParameters(
             "parameter topology.trust_suffices: it lets devices exchange that are related or trust each other; name "

@@ -23,7 +23,6 @@ from coterie_api.topology.v1 import topology_pb2 as pb
 from services.kit.rpc.trust_matrix import Matrix, read_matrix
 from services.topology.domain.coalition import Game, InvalidGame, Partition, Stakes, partition_of
 from services.topology.domain.formation import RESTARTS, Formation, form
-from services.topology.domain.formation_baselines import INFLUENCERS, as_formation, non_cooperative, social_influence
 from services.topology.domain.quality import Floats, InvalidQualityModel, Measurement, QualityModel, refit
 from services.topology.domain.stability import blocking_move
 from services.topology.errors import BadParameters, CannotPlan
@@ -40,10 +39,6 @@ MOST_DEVICES = 10_000
 class ClusterParameters(Parameters):
     """How clusters form and what they earn; defaults are [SCFL] §VI."""
 
-    scheme: Literal["game", "solo", "heads"] = Field(
-        default="game", description="How clusters come about; solo and heads are [SCFL] §VI's baselines."
-    )
-    heads: int = Field(default=INFLUENCERS, ge=1, le=MOST_DEVICES, description="K of the scheme heads.")
     start_from: str = Field(
         default="", max_length=64, description="Φ(0): a task whose clusters the first plan begins with."
     )
@@ -209,8 +204,7 @@ class ClustersPlanner:
             cluster_details=told.details(game, formation, ids, kept=kept, absent=_absent(before, ids), fit=fit),
             stakes=told.stakes(game),
         )
-        settled = kept or rules.clusters.scheme != "game"
-        if previous is not None and settled and _much_alike(fresh, previous, rules.clusters.noise_tolerance):
+        if previous is not None and kept and _much_alike(fresh, previous, rules.clusters.noise_tolerance):
             return pb.Plan(seats=previous.seats, cluster_details=previous.cluster_details, stakes=previous.stakes)
         return fresh
 
@@ -235,11 +229,7 @@ def _formed(
     start: Sequence[Sequence[str]],
     ids: list[str],
 ) -> tuple[Formation, bool]:
-    """The clusters by the task's scheme, and whether those before were kept: they are while they are stable."""
-    if chosen.scheme == "solo":
-        return as_formation(game, non_cooperative(game)), False
-    if chosen.scheme == "heads":
-        return as_formation(game, social_influence(game, chosen.heads)), False
+    """The clusters, and whether those before were kept: they are while they are stable."""
     begin = _present(before or start, ids)
     kept = bool(before) and blocking_move(game, begin) is None
     limit = 0 if kept else chosen.restarts

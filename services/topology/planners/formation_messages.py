@@ -125,9 +125,7 @@ def _because(game: Game, formation: Formation, ids: list[str], cluster: Cluster,
         return f"alone, worth {payoff:.2f}, with noise {noise:.3g}; {other}"
     gain = payoff - _alone(game, device)
     if device == cluster.head:
-        elected = evaluate(game, cluster.members).head == device
-        why = "knows most of it" if elected else "is one of the best connected of all"
-        place = f"head of its cluster of {len(cluster.members)}: it {why}"
+        place = f"head of its cluster of {len(cluster.members)}: it knows most of it"
     else:
         alpha = game.trust_row(device)[cluster.head]
         how = "sends it raw" if noise == 0 else f"sends it with noise {noise:.3g}"

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections import Counter
 from typing import Any, cast
 
@@ -17,16 +16,8 @@ from coterie_api.topology.v1 import topology_pb2 as pb
 from services.topology.domain.betta import MeshPlan, PlannedLink, Step, evaluate_links
 from services.topology.domain.betta_fast import plan_soonest
 from services.topology.domain.betta_network import BadMeshInput, DisconnectedSocialGraph, MeshNetwork
-from services.topology.domain.betta_rivals import (
-    ON_SOCIAL,
-    Rival,
-    complete_links,
-    ring_links,
-    rival_plan,
-    social_links,
-)
 from services.topology.domain.mixing import Floats, NotConnected, components
-from services.topology.errors import CannotPlan
+from services.topology.domain.plain_links import complete_links, ring_links, social_links
 from services.topology.planners.base import Sources
 from services.topology.planners.betta_inputs import MeshInputs, checked_parameters, gather_inputs
 
@@ -50,7 +41,7 @@ class MeshPlanner:
 
     @staticmethod
     def plan(request: pb.MakePlanRequest, gathered: MeshInputs, previous: pb.Plan | None) -> pb.Plan:
-        """The task's plan: BeTTa's, the previous one while that is safe and a new one would gain little, or a rival's.
+        """Plan by BeTTa, or keep the previous plan while it is safe and a new one would gain little.
 
         A first plan needs a social graph that connects everybody. Later, when a device is gone and trust no longer
         connects the rest, the parts are joined by their fastest links; both ends of such a link add noise. When devices
@@ -59,10 +50,9 @@ class MeshPlanner:
         """
         if previous is not None and request.keep_if_stable and _basis_of(previous) == gathered.basis:
             return previous
-        chosen = gathered.settings.plan
-        if chosen != "betta":
-            return _rivals(gathered, chosen, first=previous is None)
         bridges = _bridges(gathered, allowed=previous is not None or gathered.settings.bridge)
+        if gathered.settings.plan == "social":
+            return _plan_social(gathered, bridges)
         found = plan_with_bridges(gathered, bridges)
         if previous is not None and request.keep_if_stable:
             standing = _standing(previous, gathered, found)
@@ -72,17 +62,10 @@ class MeshPlanner:
         return _message(gathered, found, bridges)
 
 
-def _rivals(given: MeshInputs, name: Rival, *, first: bool) -> pb.Plan:
-    """The plan of one of BeTTa's rivals."""
-    bridges = _bridges(given, allowed=not first or given.settings.bridge) if name in ON_SOCIAL else []
-    draw = np.random.default_rng(int.from_bytes(hashlib.sha256("".join(given.ids).encode()).digest()[:8]))
-    try:
-        return _message(given, rival_plan(given.network, given.rules, name, bridges, draw), bridges)
-    except (NotConnected, BadMeshInput) as error:
-        raise CannotPlan(
-            f'the plan "{name}" needs links that cannot be: {error.message}. Without noise only trusted devices '
-            'exchange: choose privacy "partial", or the plan "betta" or "social"'
-        ) from error
+def _plan_social(given: MeshInputs, bridges: list[Pair]) -> pb.Plan:
+    """Every trusted link, and the bridges between parts that trust does not connect."""
+    links = sorted({*social_links(given.network), *bridges})
+    return _message(given, evaluate_links(given.network, given.rules, links), bridges)
 
 
 def plan_with_bridges(given: MeshInputs, bridges: list[Pair]) -> MeshPlan:

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from coterie.learning.mixing import MeshState
+from coterie_lab.betta_baselines import round_seconds
 from coterie_lab.mesh import GRAPHS, contenders, mean_loss, radio_network, rounds_to_targets
 from coterie_lab.mesh_data import Images
 from services.topology.domain.betta_network import MeshNetwork, MeshRules, Transfers, pairs_to_adjacency
-from services.topology.domain.betta_rivals import round_seconds
 from services.topology.domain.mixing import components
 
 

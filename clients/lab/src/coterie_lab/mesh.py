@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.learning.mixing import MeshState, Sensitivity, Vector, noise_scale, softmax_gradient, step, step_size
+from coterie_lab.betta_baselines import even_batches, round_seconds
 from coterie_lab.mesh_data import Images
 from services.topology.domain.betta import MeshPlan, batch_sizes, evaluate_links
 from services.topology.domain.betta_fast import plan_mesh
 from services.topology.domain.betta_network import MeshNetwork, MeshRules, Transfers
-from services.topology.domain.betta_rivals import even_batches, round_seconds, social_links
+from services.topology.domain.plain_links import social_links
 
 TARGETS = (0.65, 0.70, 0.75, 0.80)
 GRAPHS = ("small world", "random", "hubs", "owner cliques")

@@ -24,7 +24,7 @@ from services.kit.errors import CoterieError
 from services.topology.domain.betta import evaluate_links
 from services.topology.domain.betta_fast import plan_mesh
 from services.topology.domain.betta_network import MeshNetwork, MeshRules
-from services.topology.domain.betta_rivals import social_links
+from services.topology.domain.plain_links import social_links
 from services.trust.domain import relations
 from services.trust.domain.population import Population, Stays, usual_places
 from services.trust.domain.sampling import connected_sample

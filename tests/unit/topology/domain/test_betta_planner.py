@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coterie_lab.betta_baselines import expander_links
 from services.topology.domain import betta_fast
 from services.topology.domain.betta import MeshPlan, batch_sizes, evaluate_links
 from services.topology.domain.betta_fast import MOST_UNCOMPILED, plan_mesh, plan_mesh_with_drift, plan_soonest
@@ -21,8 +22,8 @@ from services.topology.domain.betta_network import (
     pairs_to_adjacency,
 )
 from services.topology.domain.betta_reference import plan_mesh_reference
-from services.topology.domain.betta_rivals import baseline_plans, expander_links, social_links
 from services.topology.domain.mixing import NotConnected
+from services.topology.domain.plain_links import complete_links, ring_links, social_links
 
 TIMES = ("radio", "few", "distinct", "impossible")
 
@@ -241,7 +242,13 @@ def test_untrusted_devices_can_still_be_evaluated_on_links_given() -> None:
 
 def test_baselines_are_what_they_say() -> None:
     network = random_network(3, 12, "radio", 0.2)
-    plans = baseline_plans(network, MeshRules(), np.random.default_rng(1))
+    links = {
+        "social": social_links(network),
+        "ring": ring_links(12),
+        "complete": complete_links(12),
+        "expander": expander_links(12, 4, np.random.default_rng(1)),
+    }
+    plans = {name: evaluate_links(network, MeshRules(), pairs) for name, pairs in links.items()}
     assert plans["social"].dp_devices == ()
     assert len(plans["ring"].pairs) == 12
     assert len(plans["complete"].pairs) == 66

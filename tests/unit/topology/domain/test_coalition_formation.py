@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.topology.domain import formation_baselines as baselines
+from coterie_lab import formation_baselines as baselines
 from services.topology.domain.coalition import (
     Game,
     InvalidGame,

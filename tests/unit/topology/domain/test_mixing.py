@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.topology.domain.betta_network import pairs_to_adjacency
-from services.topology.domain.betta_rivals import complete_links, ring_links
 from services.topology.domain.mixing import (
     Bools,
     NotATopology,
@@ -17,6 +16,7 @@ from services.topology.domain.mixing import (
     lazy_metropolis,
     spectral_gap,
 )
+from services.topology.domain.plain_links import complete_links, ring_links
 
 
 @st.composite

@@ -354,50 +354,6 @@ def test_every_device_has_one_seat_and_stability_is_what_the_checker_says(size: 
             assert by_id(plan)[names[member]].noise_multiplier == pytest.approx(float(noise))
 
 
-# --- baselines and beginnings -----------------------------------------------------------------------------------------
-
-FRIENDS = {"ab": 0.9, "ac": 0.9, "bc": 0.9, "cd": 0.3, "de": 0.9}
-
-
-def test_the_scheme_solo_leaves_everybody_alone_with_the_largest_noise() -> None:
-    plan = planned(request("abcde", {"topology": {"scheme": "solo"}}), graph("abcde", FRIENDS), None)
-    assert groups(plan) == {frozenset(name) for name in "abcde"}
-    assert {seat.noise_multiplier for seat in plan.seats} == {0.6}
-    assert not plan.cluster_details.stable, "the game's checker says what they miss"
-    again = planned(request("abcde", {"topology": {"scheme": "solo"}}), graph("abcde", FRIENDS), plan)
-    assert list(again.seats) == list(plan.seats)
-
-
-def test_the_scheme_heads_keeps_the_best_connected_as_heads_whoever_would_be_elected() -> None:
-    """c knows three, a and b two: with K = 1 everybody who gains sits under c, d with noise by its trust in c."""
-    asked = request("abcde", {"topology": {"scheme": "heads", "heads": 1}})
-    plan = planned(asked, graph("abcde", FRIENDS), None)
-    seats = by_id(plan)
-    assert (seats["c"].role, seats["a"].head_device_id, seats["b"].head_device_id) == (words.ROLE_HEAD, "c", "c")
-    assert seats["e"].head_device_id in ("", "c")
-    noise = QualityModel(calibration="exact").noise([0.9, 0.3])
-    assert seats["a"].noise_multiplier == noise[0] == 0
-    assert seats["d"].noise_multiplier == pytest.approx(noise[1] if seats["d"].head_device_id else 0.6, rel=1e-9)
-    two = planned(request("abcde", {"topology": {"scheme": "heads", "heads": 2}}), graph("abcde", FRIENDS), None)
-    heads = {seat.device_id for seat in two.seats if seat.role == words.ROLE_HEAD}
-    assert heads <= {"a", "c"}, "the two of highest degree, ties to the smaller id"
-
-
-@pytest.mark.parametrize("scheme", ["solo", "heads"])
-def test_a_baseline_never_seats_a_device_under_a_stranger_and_pays_nobody_less_than_alone(scheme: str) -> None:
-    draw = np.random.default_rng(16)
-    for _ in range(30):
-        ties = {
-            "".join(pair): float(draw.uniform(0.05, 1)) for pair in combinations("abcdef", 2) if draw.random() < 0.4
-        }
-        trust = graph("abcdef", ties)
-        plan = planned(request("abcdef", {"topology": {"scheme": scheme, "heads": 2}}), trust, None)
-        for place, seat in enumerate(sorted(plan.seats, key=lambda seat: seat.device_id)):
-            head = "abcdef".index(seat.head_device_id or seat.device_id)
-            assert trust.dense()[place, head] > 0
-            assert seat.payoff >= seat.alone - 1e-9
-
-
 def test_a_first_plan_begins_with_the_clusters_of_another_task_and_later_ones_do_not() -> None:
     """Two pairs of friends: begun as pairs nobody has to move, and `gone` does not matter."""
     trust = graph("abcd", {"ab": 0.9, "cd": 0.9})

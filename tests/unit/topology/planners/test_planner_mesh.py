@@ -18,7 +18,7 @@ from services.gateway.wire.convert import to_json
 from services.kit.rpc.trust_matrix import Matrix
 from services.topology.domain.betta_fast import plan_mesh
 from services.topology.domain.betta_network import DisconnectedSocialGraph, MeshNetwork, MeshRules
-from services.topology.errors import BadParameters, CannotPlan
+from services.topology.errors import BadParameters
 from services.topology.planners.betta_inputs import (
     MeshInputs,
     MeshParameters,
@@ -144,7 +144,7 @@ def test_senseless_parameters_are_refused_by_name(section: str, values: dict[str
 
 
 def test_a_choice_that_is_none_is_refused_with_all_there_are() -> None:
-    plans = "'betta', 'social', 'ring', 'expander', 'complete', 'dabmd' or 'pdoo' \\(got tree\\)"
+    plans = "'betta' or 'social' \\(got tree\\)"
     with pytest.raises(BadParameters, match=f"parameter topology.plan: Input should be {plans}"):
         PLANNER.check("partial", {"topology": {"plan": "tree"}})
     with pytest.raises(BadParameters, match=r"topology\.max_degree: .*greater than or equal to 1, or: .*'recommended'"):
@@ -255,64 +255,28 @@ def test_beside_each_other_topology_stands_why_it_was_not_chosen() -> None:
     }
 
 
-# --- rivals ---------------------------------------------------------------------------------------------------------
-
-SPEEDS = (1.0, 2.0, 4.0, 1.0, 2.0, 4.0)
-
-
-def rivals(name: str, trusted: Sequence[tuple[int, int]], **changes: Any) -> pb.Plan:
-    given = inputs(trusted, 6, plan=name, **changes)
-    network = MeshNetwork.build(6, trusted, np.ones((6, 6)), SPEEDS, samples=[500] * 6)
-    return plan(MeshInputs(given.ids, given.names, network, given.rules, given.settings))
-
+# --- every trusted link -----------------------------------------------------------------------------------------------
 
 TREE = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
 
 
-def test_each_rival_of_betta_is_what_it_says() -> None:
-    def degrees(made: pb.Plan) -> list[int]:
-        return [len(seat.neighbours) for seat in made.seats]
-
-    assert degrees(rivals("social", TREE)) == [1, 2, 2, 2, 2, 1]
-    assert degrees(rivals("ring", TREE)) == [2] * 6
-    assert degrees(rivals("complete", TREE)) == [5] * 6
-    assert degrees(rivals("expander", TREE)) == [4] * 6
-    assert pairs(rivals("expander", TREE)) == pairs(rivals("expander", TREE)), "drawn by the devices' names alone"
-    ring = rivals("ring", TREE)
-    assert [seat.noised for seat in ring.seats] == [True, False, False, False, False, True], "0–5 is no trusted link"
-    assert ring.mesh_details.baselines["social"].why_not == "the task asked for the plan ring"
+def test_the_social_plan_uses_every_trusted_link_and_says_so() -> None:
+    made = plan(inputs(TREE, 6, plan="social"))
+    assert [len(seat.neighbours) for seat in made.seats] == [1, 2, 2, 2, 2, 1]
+    assert made.mesh_details.baselines["ring"].why_not == "the task asked for the plan social"
 
 
-def test_dabmd_gives_fast_devices_more_and_no_noise_and_pdoo_noises_everybody_on_basic_batches() -> None:
-    """Boards of 1, 2 and 4 s: while the slowest computes 32 samples the others get through 128 and 64."""
-    dabmd, pdoo = rivals("dabmd", TREE), rivals("pdoo", TREE)
-    assert pairs(dabmd) == pairs(pdoo) == pairs(rivals("social", TREE))
-    assert [seat.batch_size for seat in dabmd.seats] == [128, 64, 32, 128, 64, 32]
-    assert not any(seat.noised for seat in dabmd.seats)
-    assert [(seat.batch_size, seat.noised) for seat in pdoo.seats] == [(32, True)] * 6
-    # shared transfers: everybody computes 4 s and sends two letters of 1 s, but for the ends of the line
-    assert (dabmd.round_seconds, pdoo.round_seconds) == (6.0, 6.0)
-    assert len(pdoo.mesh_details.noised) == 6
-    assert pdoo.mesh_details.pseudo_training_time > dabmd.mesh_details.pseudo_training_time
-
-
-def test_a_rival_on_the_social_graph_is_bridged_like_any_plan() -> None:
+def test_the_social_plan_is_bridged_like_any_plan() -> None:
     apart = [(0, 1), (1, 2), (3, 4), (4, 5)]
     with pytest.raises(DisconnectedSocialGraph, match="2 parts"):
-        rivals("dabmd", apart)
-    made = rivals("dabmd", apart, bridge=True)
+        plan(inputs(apart, 6, plan="social"))
+    made = plan(inputs(apart, 6, plan="social", bridge=True))
     strangers = {n.device_id for seat in made.seats for n in seat.neighbours if not n.trusted}
     assert len(strangers) == 2
     assert {seat.device_id for seat in made.seats if seat.noised} == strangers
 
 
-def test_without_noise_no_rival_sends_anything_to_strangers() -> None:
-    seconds = np.full((3, 3), np.inf)
-    seconds[0, 1] = seconds[1, 0] = seconds[1, 2] = seconds[2, 1] = 1.0
-    with pytest.raises(CannotPlan, match='the plan "ring" needs links that cannot be'):
-        plan(inputs([(0, 1), (1, 2)], 3, seconds=seconds, plan="ring"))
-    with pytest.raises(BadParameters, match="pdoo noises every device"):
-        PLANNER.check("none", {"topology": {"plan": "pdoo"}})
+def test_an_unknown_relation_is_refused() -> None:
     with pytest.raises(BadParameters, match=r"topology\.relations"):
         PLANNER.check("partial", {"topology": {"relations": ["cousin"]}})
 
@@ -384,7 +348,7 @@ def test_nobody_computes_beyond_the_round_because_one_says_that_it_is_slow() -> 
     """A device that claims 1000 s for a basic batch: the others would take all their samples, in any plan."""
     given = inputs(RING, 4, rules=MeshRules(transfers="shared", most_seconds=3.0))
     claimed = dataclasses.replace(given.network, batch_seconds=np.array([1000.0, 1.0, 1.0, 0.5]))
-    for name in ("betta", "social", "ring", "complete", "dabmd"):
+    for name in ("betta", "social"):
         settings = given.settings.model_copy(update={"plan": name})
         seats = plan(dataclasses.replace(given, network=claimed, settings=settings)).seats
         assert [seat.batch_size for seat in seats] == [32, 96, 96, 192], name

@@ -49,14 +49,8 @@ class ContributionParameters(PotParameters):
 class StackelbergParameters(ParameterGroup):
     """ "stackelberg": the public part of the market for privacy budgets, costs in credits ([MPPFL] section 1.9)."""
 
-    solver: Literal["exact", "mean-field", "iterate", "agnostic", "random", "fixed", "auction"] = parameter(
-        default="exact", help="How the price is found; the last four are the baselines of [MPPFL] section 5."
-    )
-    fixed_factor: float = parameter(
-        default=1.0,
-        above=0,
-        at_most=1000,
-        help="Baselines random and fixed: level of ρ, in mean budgets of the market.",
+    solver: Literal["exact", "mean-field", "iterate", "agnostic"] = parameter(
+        default="exact", help="How the price is found; agnostic ignores leakage."
     )
     influence: Literal["direct", "combined", "declared"] = parameter(
         default="direct",
@@ -100,11 +94,6 @@ class StackelbergParameters(ParameterGroup):
     )
 
     def requirements(self) -> None:
-        if self.influence == "declared" and self.solver in ("auction", "random", "fixed"):
-            raise ValueError(
-                f'the solver "{self.solver}" prices devices by their own risk, which the device that declares it could '
-                'then set; choose influence "direct", or a leader: exact, mean-field, iterate, agnostic'
-            )
         if self.cost_spread and self.solver not in ("exact", "mean-field"):
             raise ValueError(
                 f'cost_spread is a prior of the leaders "exact" and "mean-field", which "{self.solver}" does not have; '

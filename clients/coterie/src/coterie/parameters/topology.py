@@ -16,12 +16,6 @@ MOST_CLUSTERED = 10_000
 class ClusterParameters(ParameterGroup):
     """How clusters form and what they earn; defaults are [SCFL] §VI."""
 
-    scheme: Literal["game", "solo", "heads"] = parameter(
-        default="game", help="How clusters come about; solo and heads are the baselines of [SCFL] §VI."
-    )
-    heads: int = parameter(
-        default=10, at_least=1, at_most=MOST_CLUSTERED, help="K, the number of permanent heads of the scheme heads."
-    )
     start_from: str = parameter(
         default="", max_length=64, help="Φ(0): id of a task with whose clusters the first plan begins."
     )
@@ -59,8 +53,8 @@ class ClusterParameters(ParameterGroup):
 class MeshParameters(ParameterGroup):
     """How a mesh is planned; the values of [BETTA] are on the preset's page."""
 
-    plan: Literal["betta", "social", "ring", "expander", "complete", "dabmd", "pdoo"] = parameter(
-        default="betta", help="Which planner decides who exchanges with whom: [BETTA]'s or a baseline."
+    plan: Literal["betta", "social"] = parameter(
+        default="betta", help="Which links are used: those that [BETTA] chooses, or every trusted one."
     )
     trust_threshold: float = parameter(
         default=0.7,

@@ -15,6 +15,7 @@ from typing import cast, get_args
 import numpy as np
 
 from coterie.learning.mixing import Sensitivity
+from coterie_lab.betta_baselines import expander_links
 from coterie_lab.claims import AtLeast, AtMost, Ordered
 from coterie_lab.experiment import Cell, Effort, Experiment, Plot
 from coterie_lab.experiments.betta import CITY, NOWHERE, SANTANDER, images, network_of
@@ -22,7 +23,7 @@ from coterie_lab.mesh import Contender, accuracies, contenders, courses, mean_lo
 from coterie_lab.readings import Reading
 from services.topology.domain.betta import evaluate_links
 from services.topology.domain.betta_network import MeshNetwork, MeshRules
-from services.topology.domain.betta_rivals import complete_links, expander_links, ring_links, social_links
+from services.topology.domain.plain_links import complete_links, ring_links, social_links
 
 DEVICES, FIXED_BATCH = 16, 64
 NOISE: dict[str, str] = {"clipped": "provable noise", "paper": "the paper's noise"}

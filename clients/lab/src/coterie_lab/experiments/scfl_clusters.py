@@ -12,10 +12,10 @@ from typing import cast
 import numpy as np
 
 from coterie_lab import cluster_games as games
+from coterie_lab import formation_baselines as baselines
 from coterie_lab.claims import AtLeast, AtMost, Ordered
 from coterie_lab.experiment import Cell, Effort, Experiment, Plot
 from coterie_lab.readings import Reading
-from services.topology.domain import formation_baselines as baselines
 from services.topology.domain.formation import form
 
 NOWHERE = float("nan")

@@ -13,9 +13,7 @@ import numpy as np
 from services.kit.errors import TooLarge
 from services.topology.domain.coalition import Game, InvalidGame, Partition, evaluate, partition_of, singletons
 from services.topology.domain.coalition_value import TOLERANCE
-from services.topology.domain.formation import Cluster, Formation
 from services.topology.domain.quality import Floats, Integers
-from services.topology.domain.stability import blocking_move
 
 EXACT_UP_TO = 9
 INFLUENCERS = 10
@@ -86,31 +84,6 @@ def social_influence(game: Game, heads: int = INFLUENCERS) -> Baseline:
     permanent = set(chosen.tolist())
     seated = tuple(next((device for device in group if device in permanent), group[0]) for group in partition)
     return Baseline(partition, payoff, seated)
-
-
-def as_formation(game: Game, baseline: Baseline) -> Formation:
-    """A baseline as a formation, so that it can be played live; the checker says what the game thinks of it."""
-    noise = np.full(game.size, game.quality.noise_max)
-    elected = baseline.heads or tuple(evaluate(game, group).head for group in baseline.partition)
-    for group, head in zip(baseline.partition, elected, strict=True):
-        if len(group) > 1:
-            members = list(group)
-            noise[members] = game.quality.noise(game.trust_row(head)[members])
-    blocking = blocking_move(game, baseline.partition)
-    return Formation(
-        clusters=tuple(Cluster(group, head) for group, head in zip(baseline.partition, elected, strict=True)),
-        noise=noise,
-        quality=game.quality.quality(noise, game.non_iid),
-        payoff=baseline.payoff,
-        iterations=0,
-        converged=True,
-        stable=blocking is None,
-        blocking=blocking,
-        transfers=(),
-        restarts=0,
-        searched="",
-        counts=(len(baseline.partition),),
-    )
 
 
 def optimum(game: Game) -> Baseline:
