@@ -105,6 +105,7 @@ def test_every_command_shown_is_one_the_command_line_takes(page: str) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+LIBRARIES = {"http.server", "venv", "pytest", "cProfile", "pstats"}
 MADE_UP = {"services.<name>", "coterie_lab.…", "coterie_lab.NAME", "examples/NAME.py"}
 SCRIPT = re.compile(r"python3? (?:-m )?([\w./<>…]+)|(?<![\w/])(bench/\w+\.py|deploy/[\w./-]*\w)")
 """What is run by Python, and files of ours that a page tells a reader to run."""
@@ -113,7 +114,7 @@ SCRIPT = re.compile(r"python3? (?:-m )?([\w./<>…]+)|(?<![\w/])(bench/\w+\.py|d
 def _is_there(name: str) -> bool:
     places = [ROOT, *(ROOT / "clients").glob("*/src")]
     files = [place / (name if "/" in name else name.replace(".", "/")) for place in places]
-    return any(file.exists() or file.with_suffix(".py").exists() for file in files) or name in ("http.server", "venv")
+    return any(file.exists() or file.with_suffix(".py").exists() for file in files) or name in LIBRARIES
 
 
 @pytest.mark.parametrize("page", sorted({str(page.relative_to(ROOT)) for page in PAGES}))
