@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from coterie_api.topology.v1 import topology_pb2, topology_pb2_grpc
 from coterie_api.trust.v1 import trust_pb2_grpc
 from services.kit.database.blobs import BlobStore
@@ -16,9 +14,7 @@ from services.kit.rpc.whatif_service import WhatIfService
 from services.kit.runtime.clock import SharedClock
 from services.kit.runtime.settings import ServiceSettings
 from services.kit.runtime.workers import PLANNING_NICENESS, Workers
-from services.topology.planners.base import Planner, Sources
-from services.topology.planners.cells import CellsPlanner
-from services.topology.planners.star import StarPlanner
+from services.topology.planners.base import Sources
 from services.topology.servicer.stations import StationsServicer
 from services.topology.servicer.topology import TopologyServicer
 from services.topology.usecases.cells import RegisteredCells
@@ -48,19 +44,13 @@ class App:
         self.notifier = Notifier()
         self.replica_notifier = ReplicaNotifier(self.database, self.notifier)
         self.stations = Stations(self.database, self.notifier, self.replica_notifier, self.clock)
-        planners: dict[str, Callable[[], Planner]] = {
-            "cells": lambda: CellsPlanner(self.policies, self.stations),
-            "clusters": _clusters,
-            "mesh": _mesh,
-            "star": StarPlanner,
-        }
         self.workers = Workers(settings.workers, niceness=PLANNING_NICENESS)
         self.questions = WhatIfService(SOLVERS, settings)
         self.server = Server(settings, address)
         self.server.add(
             topology_pb2_grpc.add_TopologyServicer_to_server,
             TopologyServicer(
-                Plans(sources, planners, self.workers),
+                Plans(sources, self.workers, {"cells": (self.policies, self.stations)}),
                 Links(self.database, sources.clock),
                 RegisteredCells(self.database, sources.clock),
                 self.policies,
@@ -94,18 +84,3 @@ class App:
         await self.channel.close()
         await self.clock.stop()
         await self.database.close()
-
-
-# These two bring compilers, which take half a second to load and are of no use to a platform without such tasks.
-
-
-def _clusters() -> Planner:
-    from services.topology.planners.clusters import ClustersPlanner
-
-    return ClustersPlanner()
-
-
-def _mesh() -> Planner:
-    from services.topology.planners.mesh import MeshPlanner
-
-    return MeshPlanner()

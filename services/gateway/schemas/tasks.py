@@ -23,10 +23,8 @@ from services.gateway.schemas.base import (
     Prose,
 )
 
-Preset = Literal["fedavg", "clusters", "mesh", "market", "survey", "multitask", ""]
-Topology = Literal["star", "clusters", "mesh", "cells", ""]
-Privacy = Literal["none", "uniform", "trust", "partial", "priced", "optimised", ""]
-Incentive = Literal["none", "payoff", "stackelberg", "correlated", "contribution", ""]
+Axis = Annotated[OpenEnum, Field(max_length=50, examples=["star"])]
+"""The name of a preset, topology, privacy or incentive: the aggregation service knows which are installed."""
 
 
 class StopRule(Body):
@@ -82,12 +80,12 @@ class NewTask(Body):
     )
 
     name: Name
-    preset: Preset = ""
+    preset: Axis = ""
     """Empty when the axes are given."""
-    topology: Topology = ""
+    topology: Axis = ""
     """Empty = the preset's."""
-    privacy: Privacy = ""
-    incentive: Incentive = ""
+    privacy: Axis = ""
+    incentive: Axis = ""
     rule: Annotated[OpenEnum, Field(max_length=100, examples=["nnm+trimmed-mean"])] = ""
     """How a round's updates become a step of the model; empty means "mean". Its parameters stand under "rule" in
     `parameters`."""

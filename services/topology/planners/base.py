@@ -1,10 +1,10 @@
-"""What a planner is, and what it may ask for."""
+"""The interface of planners, and the sources they read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -24,7 +24,7 @@ class Parameters(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where planners find what they plan with."""
+    """Sources of a planner's inputs."""
 
     registry: trust_pb2_grpc.RegistryAsyncStub
     trust: trust_pb2_grpc.TrustAsyncStub
@@ -36,24 +36,28 @@ class Planner(Protocol):
     """Plans one topology."""
 
     def check(self, privacy: str, parameters: dict[str, Any]) -> dict[str, Any]:
-        """The parameters with every default filled in; raises BadParameters."""
+        """Return the parameters with all defaults filled in; raise BadParameters."""
         ...
 
-    def lasts(self, devices: int, parameters: dict[str, Any]) -> bool:
-        """Whether planning for so many may take more than moments; `plan` then runs in a process that can be killed."""
+    def is_slow(self, devices: int, parameters: dict[str, Any]) -> bool:
+        """Whether planning for this many devices may take seconds; `plan` then runs in a process that can be killed."""
         ...
 
     async def gather(self, request: pb.MakePlanRequest, sources: Sources) -> Any:
-        """Everything the plan depends on, from the registry and the measured links."""
+        """Fetch the inputs of the plan from the registry and the measured links."""
         ...
 
     @staticmethod
     def plan(request: pb.MakePlanRequest, gathered: Any, previous: pb.Plan | None) -> pb.Plan:
-        """The plan (task, version and time are filled in by the caller).
+        """Return the plan; the caller fills in task, version and time.
 
-        A plan with the previous plan's very seats means that nothing changed enough.
+        A plan with the same seats as the previous one means that too little has changed for a new plan.
         """
         ...
+
+
+MakePlanner: TypeAlias = Callable[..., Planner]
+"""A planner's class; it is called without arguments, except for built-in planners that need other use cases."""
 
 
 P = TypeVar("P", bound=Parameters)

@@ -140,7 +140,7 @@ class CellsPlanner:
             filled["privacy"] = read_section(parameters, "privacy", UniformPrivacy).model_dump(exclude_none=True)
         return filled
 
-    def lasts(self, devices: int, parameters: dict[str, Any]) -> bool:
+    def is_slow(self, devices: int, parameters: dict[str, Any]) -> bool:
         """A policy that was trained needs torch; the others are quick for the few devices of most tasks."""
         return devices > FEW or read_section(parameters, "topology", CellsParameters).policy not in QUICK
 

@@ -169,7 +169,7 @@ class ClustersPlanner:
             filled["privacy"] = read_section(parameters, "privacy", UniformPrivacy).model_dump(exclude_none=True)
         return filled
 
-    def lasts(self, devices: int, parameters: dict[str, Any]) -> bool:
+    def is_slow(self, devices: int, parameters: dict[str, Any]) -> bool:
         """Always: it searches."""
         return True
 

@@ -31,7 +31,7 @@ class MeshPlanner:
     def check(self, privacy: str, parameters: dict[str, Any]) -> dict[str, Any]:
         return checked_parameters(privacy, parameters)
 
-    def lasts(self, devices: int, parameters: dict[str, Any]) -> bool:
+    def is_slow(self, devices: int, parameters: dict[str, Any]) -> bool:
         """Always: it searches."""
         return True
 

@@ -51,7 +51,7 @@ class StarPlanner:
         uniform = read_section(parameters, "privacy", UniformPrivacy)
         return {**parameters, "privacy": uniform.model_dump(exclude_none=True)}
 
-    def lasts(self, devices: int, parameters: dict[str, Any]) -> bool:
+    def is_slow(self, devices: int, parameters: dict[str, Any]) -> bool:
         """Never: everybody has the same seat."""
         return False
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Mapping
+from typing import Any
 
 from coterie_api.parameters.v1.parameters_pb2 import TaskParameters
 from coterie_api.topology.v1 import topology_pb2 as pb
@@ -13,17 +13,18 @@ from services.kit.rpc import proto_json
 from services.kit.rpc.principal import require_role
 from services.kit.runtime.workers import Workers
 from services.topology.errors import BadParameters, CannotPlan, UnknownPlan
+from services.topology.planners import REGISTRY
 from services.topology.planners.base import Planner, Sources, parameters_of
 from services.topology.store import plans
 
 
 class Plans:
-    """Who exchanges updates with whom, task by task."""
+    """The plans of all tasks."""
 
-    def __init__(self, sources: Sources, planners: Mapping[str, Callable[[], Planner]], workers: Workers) -> None:
-        """planners: what makes each topology's, which may take a moment; it is asked once."""
+    def __init__(self, sources: Sources, workers: Workers, arguments: Mapping[str, tuple[Any, ...]]) -> None:
+        """arguments: constructor arguments of built-in planners that have any, by topology."""
         self._sources, self._workers = sources, workers
-        self._planners = {topology: cache(make) for topology, make in planners.items()}
+        self._arguments, self._planners = arguments, dict[str, Planner]()
         self._database, self._clock = sources.database, sources.clock
 
     async def make(self, request: pb.MakePlanRequest) -> pb.Plan:
@@ -38,7 +39,7 @@ class Plans:
             raise CannotPlan("a plan needs at least one participant")
         planner = await self._planner(request.topology)
         gathered = await planner.gather(request, self._sources)
-        if planner.lasts(len(request.participants), parameters_of(request)):
+        if planner.is_slow(len(request.participants), parameters_of(request)):
             fresh = await self._workers.run(planner.plan, request, gathered, previous)
         else:
             fresh = await asyncio.to_thread(planner.plan, request, gathered, previous)
@@ -71,11 +72,15 @@ class Plans:
         """The parameters with the defaults of this topology filled in."""
         planner = await self._planner(topology)
         checked = planner.check(privacy, proto_json.to_dict(parameters))
-        if planner.lasts(1, checked):
+        if planner.is_slow(1, checked):
             self._workers.warm()  # the task's first plan will be asked for soon
         return proto_json.read_parameters(checked)
 
     async def _planner(self, topology: str) -> Planner:
         if topology not in self._planners:
-            raise BadParameters(f"no topology {topology!r}; choose one of: {', '.join(sorted(self._planners))}")
-        return await asyncio.to_thread(self._planners[topology])
+            make = await asyncio.to_thread(REGISTRY.get, topology)
+            if make is None:
+                names = ", ".join(sorted(REGISTRY.names))
+                raise BadParameters(f"no topology {topology!r}; choose one of: {names}{REGISTRY.advice}")
+            self._planners[topology] = make(*self._arguments.get(topology, ()))
+        return self._planners[topology]

@@ -10,8 +10,10 @@ import difflib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeGuard, TypeVar
+from functools import cache
+from typing import Any, NamedTuple, TypeGuard, TypeVar
 
+from coterie.plugins import Registry
 from services.aggregation.domain.rules.clipping import CentredClipping
 from services.aggregation.domain.rules.geometric import GeometricMedian
 from services.aggregation.domain.rules.krum import Krum
@@ -86,16 +88,46 @@ _ADAPTIVE = {
 }
 
 Told = Mapping[str, Any]
-METHODS: dict[str, tuple[Mapping[str, Parameter], Callable[[Told], Linear | Coordinatewise]]] = {
-    "mean": ({}, lambda told: Mean()),
-    "median": ({}, lambda told: Median()),
-    "trimmed-mean": (_TRIMMING, lambda told: _trimmed(told)),
-    "geometric-median": ({}, lambda told: GeometricMedian()),
-    "krum": ({"f": F}, lambda told: Krum(told["f"])),
-    "multi-krum": ({"f": F}, lambda told: Krum(told["f"], several=True)),
-    "centred-clipping": (_CLIPPING, lambda told: CentredClipping(told["radius"], told["iterations"], told["centre"])),
-    "mean-around-median": ({"f": F}, lambda told: MeanAroundMedian(told["f"]) if told["f"] else Mean()),
+
+
+class Method(NamedTuple):
+    """How updates are combined: the parameters it takes, and a function that makes it of their values."""
+
+    parameters: Mapping[str, Parameter]
+    make: Callable[[Told], Linear | Coordinatewise]
+
+
+METHODS: dict[str, Method] = {
+    "mean": Method({}, lambda told: Mean()),
+    "median": Method({}, lambda told: Median()),
+    "trimmed-mean": Method(_TRIMMING, lambda told: _trimmed(told)),
+    "geometric-median": Method({}, lambda told: GeometricMedian()),
+    "krum": Method({"f": F}, lambda told: Krum(told["f"])),
+    "multi-krum": Method({"f": F}, lambda told: Krum(told["f"], several=True)),
+    "centred-clipping": Method(
+        _CLIPPING, lambda told: CentredClipping(told["radius"], told["iterations"], told["centre"])
+    ),
+    "mean-around-median": Method({"f": F}, lambda told: MeanAroundMedian(told["f"]) if told["f"] else Mean()),
 }
+"""Built-in methods; see `methods`."""
+
+
+def _require_method(item: object) -> Method:
+    if not (isinstance(item, Method) and callable(item.make)):
+        raise TypeError(f"{item!r} is not a services.aggregation.domain.rules.axis.Method")
+    return item
+
+
+@cache
+def methods() -> dict[str, Method]:
+    """All methods: the built-in ones, and those of entry points of the group `coterie.rules`."""
+    for name in RULES.names:
+        if name in METHODS or name in (*PRES, *OPTIMISERS, "trust") or "+" in name:
+            RULES.reject(name, f"{name!r} is the name of a built-in step or contains '+'; choose another")
+    return METHODS | RULES.load_all()
+
+
+RULES: Registry[Method] = Registry("coterie.rules", {}, _require_method)
 PRES: dict[str, tuple[Mapping[str, Parameter], Callable[[Told], Neighbours | Bucketing]]] = {
     "nnm": ({"f": F}, lambda told: Neighbours(told["f"])),
     "bucketing": (_BUCKETS, lambda told: Bucketing(told["size"], told["seed"])),
@@ -136,7 +168,7 @@ class Rule:
 
 def rule_for(name: str, parameters: Told, pre: str | None = None) -> Rule:
     """The rule of that name, if its parameters make sense."""
-    wanted, make = known(name, METHODS, "rule")
+    wanted, make = known(name, methods(), "rule")
     before, prepare = known(pre, PRES, "pre") if pre is not None else ({}, None)
     label = f"{name} with {pre}" if pre else name
     told = read(together(wanted, before), parameters, label, optional=("centre",) if name == "centred-clipping" else ())
@@ -155,7 +187,8 @@ def known(name: str, table: Mapping[str, T], place: str) -> T:
     """The entry of that name; refuses others with the nearest known one."""
     if name in table:
         return table[name]
-    raise UnknownRule(f"{place}: no {place} {name[:50]!r}{nearest(name, table)}; choose one of: {', '.join(table)}")
+    names = ", ".join(table)
+    raise UnknownRule(f"{place}: no {place} {name[:50]!r}{nearest(name, table)}; choose one of: {names}{RULES.advice}")
 
 
 def together(*tables: Mapping[str, Parameter]) -> dict[str, Parameter]:

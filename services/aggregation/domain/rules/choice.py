@@ -15,15 +15,23 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from services.aggregation.domain.rules.axis import METHODS, OPTIMISERS, PRES, Parameter, Rule, nearest, read, together
+from services.aggregation.domain.rules.axis import (
+    OPTIMISERS,
+    PRES,
+    RULES,
+    Parameter,
+    Rule,
+    methods,
+    nearest,
+    read,
+    together,
+)
 from services.aggregation.domain.rules.mixing import Bucketing
 from services.aggregation.domain.rules.optimisers import Optimiser
 from services.aggregation.errors import BadRule, UnknownRule
 
 TRUST = "trust"
 PLACE = "parameters.rule"
-STEPS: tuple[Mapping[str, object], ...] = ({TRUST: None}, PRES, METHODS, OPTIMISERS)
-"""Names of each step, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +81,14 @@ def _choose(name: str, told_json: str) -> Choice:
     if not isinstance(told, dict):
         raise BadRule(f"{PLACE}: must be a JSON object with the rule's parameters")
     trust, pre, method, optimiser = _steps(name)
-    tables: list[Mapping[str, Parameter]] = [METHODS[method or "mean"][0]]
+    tables: list[Mapping[str, Parameter]] = [methods()[method or "mean"].parameters]
     tables += [PRES[pre][0]] if pre else []
     tables += [OPTIMISERS[optimiser][0]] if optimiser else []
     known = _known(told.pop("known", [])) if trust else ()
     values = read(together(*tables), told, name, place=PLACE)
     rule = Rule(
         method or "mean",
-        METHODS[method or "mean"][1]({**values, "centre": None}),
+        methods()[method or "mean"].make({**values, "centre": None}),
         PRES[pre][1](values) if pre else None,
         int(values.get("f", 0)),
     )
@@ -102,14 +110,17 @@ def _optimiser(name: str, values: Mapping[str, Any]) -> Optimiser | None:
 
 def _steps(name: str) -> list[str]:
     """The name's parts by step, empty where a step is left out."""
-    found = [""] * len(STEPS)
+    steps: tuple[Mapping[str, object], ...] = ({TRUST: None}, PRES, methods(), OPTIMISERS)
+    found = [""] * len(steps)
     last = -1
     for part in name.split("+"):
-        place = next((i for i, names in enumerate(STEPS) if part in names), None)
-        everything = {known: None for names in STEPS for known in names}
+        place = next((i for i, names in enumerate(steps) if part in names), None)
+        everything = {known: None for names in steps for known in names}
         if place is None:
             known = ", ".join(everything)
-            raise UnknownRule(f"rule: no rule {part[:50]!r}{nearest(part, everything)}; choose one of: {known}")
+            raise UnknownRule(
+                f"rule: no rule {part[:50]!r}{nearest(part, everything)}; choose one of: {known}{RULES.advice}"
+            )
         if place <= last:
             raise BadRule(f"rule: {part} comes too late in {name[:80]!r}; {_ORDER}")
         found[place], last = part, place

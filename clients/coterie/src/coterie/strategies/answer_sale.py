@@ -23,7 +23,7 @@ from coterie.privacy.releases import Answer
 from coterie.secure_sums.acceptance import TermsRefused
 from coterie.secure_sums.answers import answer_alone, answer_multiplier, answer_values, check_answer_terms
 from coterie.secure_sums.contribution import purpose
-from coterie.strategies import masked, strategy
+from coterie.strategies import masked
 from coterie.strategies.context import RoundContext
 
 MICRO = 1_000_000
@@ -36,10 +36,10 @@ _ROUNDING = 1e-5
 """Credits by which whole micro-credits may fall short of an equilibrium that leaves nobody anything."""
 
 
-@strategy("star", privacy="priced", incentive="correlated")
 class AnswerSale:
     """Sells a noised answer; masked in secure sums."""
 
+    serves: ClassVar[tuple[tuple[str, str, str], ...]] = (("star", "priced", "correlated"),)
     masks: ClassVar[bool] = True
 
     def prepare(self, context: RoundContext) -> Delivery:

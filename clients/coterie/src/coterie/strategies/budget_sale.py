@@ -25,7 +25,7 @@ from coterie.privacy.budget_choice import PrivateCosts, decide, utility
 from coterie.privacy.releases import Arrays, Descent, Queried
 from coterie.privacy.zcdp import multiplier_of_rho
 from coterie.secure_sums.contribution import purpose
-from coterie.strategies import masked, strategy
+from coterie.strategies import masked
 from coterie.strategies.context import RoundContext
 
 MICRO = 1_000_000
@@ -35,10 +35,10 @@ PROBED_SAMPLES = 32
 """Samples that a device looks at to learn what computing takes, before it sells for the first time."""
 
 
-@strategy("star", privacy="priced", incentive="stackelberg")
 class BudgetSale:
     """Sells a zCDP budget and delivers noised gradient steps for it; masked in secure sums, without more noise."""
 
+    serves: ClassVar[tuple[tuple[str, str, str], ...]] = (("star", "priced", "stackelberg"),)
     masks: ClassVar[bool] = True
 
     def prepare(self, context: RoundContext) -> Delivery:

@@ -17,7 +17,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,6 @@ from coterie.learning.models import Flat, load_model
 from coterie.learning.training_config import Instructions
 from coterie.privacy.releases import Arrays, Change, Descent, Queried, Raw
 from coterie.records import WorkItem
-from coterie.strategies import strategy
 from coterie.strategies.context import RoundContext
 from coterie.strategies.star import change_of, kept_noise, promised_noise, trained_change
 
@@ -78,9 +77,10 @@ class Choice:
     loss: float = math.nan
 
 
-@strategy("cells")
 class Cells:
     """One of K models, chosen anew each round."""
+
+    serves: ClassVar[tuple[tuple[str, str, str], ...]] = (("cells", "", ""),)
 
     def prepare(self, context: RoundContext) -> Delivery:
         """Chooses, trains and hands in; metrics are those of the chosen model as it came."""

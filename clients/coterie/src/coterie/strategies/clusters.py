@@ -26,7 +26,7 @@ from coterie.privacy.clipping import clip_update
 from coterie.privacy.releases import Arrays, Change, Raw
 from coterie.records import Peer, WorkItem
 from coterie.strategies import head_checks as checks
-from coterie.strategies import masked, strategy
+from coterie.strategies import masked
 from coterie.strategies.context import RoundContext
 from coterie.strategies.head_checks import Flat, Tally
 from coterie.strategies.noise_sale import noise_to_add, sold
@@ -39,10 +39,10 @@ _TALLIES = "members"
 _log = logging.getLogger("coterie.clusters")
 
 
-@strategy("clusters")
 class Clusters:
     """One round in a social cluster; in secure sums nobody, its head included, sees a member's update."""
 
+    serves: ClassVar[tuple[tuple[str, str, str], ...]] = (("clusters", "", ""),)
     masks: ClassVar[bool] = True
     sums_apart: ClassVar[bool] = True
 

@@ -18,7 +18,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,6 @@ from coterie.learning.mixing import MeshState, Vector
 from coterie.learning.models import Flat
 from coterie.privacy.releases import Laplaced, Unproven
 from coterie.records import WorkItem
-from coterie.strategies import strategy
 from coterie.strategies.context import RoundContext
 from coterie.strategies.device_state import DeviceState, Measured, Outgoing, Stream
 
@@ -75,9 +74,10 @@ class Terms:
         return self.clip if work.privacy == "partial" and self.sensitivity == "clipped" else math.inf
 
 
-@strategy("mesh")
 class Mesh:
     """One round of decentralised online learning."""
+
+    serves: ClassVar[tuple[tuple[str, str, str], ...]] = (("mesh", "", ""),)
 
     def prepare(self, context: RoundContext) -> Delivery:
         """Sends, waits, mixes, steps, and reports figures; a round already stepped is only sent and told again."""

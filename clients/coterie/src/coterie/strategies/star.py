@@ -14,20 +14,22 @@ from coterie.learning.training_config import Instructions
 from coterie.privacy.adaptive import WITHIN, adapts
 from coterie.privacy.releases import COUNT, Arrays, Change, CountedChange, Raw
 from coterie.records import WorkItem
-from coterie.strategies import masked, strategy
+from coterie.strategies import masked
 from coterie.strategies.context import RoundContext
 
 _ROUNDING = 1e-9
 _log = logging.getLogger("coterie.star")
 
 
-@strategy("star", privacy="none", incentive="none")
-@strategy("star", privacy="uniform", incentive="none")
-@strategy("star", privacy="none", incentive="contribution")
-@strategy("star", privacy="uniform", incentive="contribution")
 class Star:
     """Federated averaging: the change of the model after local epochs, weighted by samples; masked in secure sums."""
 
+    serves: ClassVar[tuple[tuple[str, str, str], ...]] = (
+        ("star", "none", "none"),
+        ("star", "uniform", "none"),
+        ("star", "none", "contribution"),
+        ("star", "uniform", "contribution"),
+    )
     masks: ClassVar[bool] = True
 
     def prepare(self, context: RoundContext) -> Delivery:
