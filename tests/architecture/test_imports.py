@@ -87,7 +87,7 @@ def test_no_noise_of_a_device_comes_from_a_statistical_generator() -> None:
 
 
 @pytest.mark.parametrize("folder", ["clients/cli/src", "services", "examples"])
-def test_noise_that_can_be_drawn_again_is_reached_by_simulations_and_tests_alone(folder: str) -> None:
+def test_only_simulations_and_tests_reach_reproducible_noise(folder: str) -> None:
     """An agent takes such noise as an argument of its constructor, which nothing that people start ever gives."""
     for path in files(folder):
         text = path.read_text()

@@ -39,7 +39,7 @@ def test_every_topology_has_one_page_on_each_side() -> None:
         assert {topology for topology in TOPOLOGIES if (ROOT / folder / f"{topology}.py").exists()} == TOPOLOGIES
 
 
-def test_no_module_is_called_after_a_preset_or_after_a_topology_it_is_not_the_page_of() -> None:
+def test_no_module_is_named_after_a_preset_or_a_foreign_topology() -> None:
     folders = ("services", "clients/coterie/src", "clients/cli/src")
     found = [path.relative_to(ROOT) for folder in folders for path in files(folder)]
     assert len(found) > 300

@@ -115,7 +115,7 @@ def told_of(service: ServiceFixture, number: int, *devices: str) -> list[tuple[b
 
 
 @SQLITE
-async def test_a_head_that_rejects_everybody_and_claims_their_weight_is_not_believed(service: ServiceFixture) -> None:
+async def test_head_cannot_claim_weight_of_members_it_rejected(service: ServiceFixture) -> None:
     client, task = await clustered(service, rounds=1)
     head, members, items = await items_of(client, 1)
     assert len(members) == 3

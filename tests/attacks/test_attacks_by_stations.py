@@ -64,7 +64,7 @@ async def test_nobody_speaks_for_a_cell_without_its_token(service: ServiceFixtur
         await channel.close()
 
 
-async def test_with_tls_a_station_s_certificate_opens_what_stations_call_and_no_other_does(tmp_path: Path) -> None:
+async def test_station_certificate_opens_only_what_stations_call(tmp_path: Path) -> None:
     folders = make_certificates(
         tmp_path / "certs", {name: ["localhost"] for name in ("topology", "station", "trust")}, 30
     )
@@ -118,7 +118,7 @@ async def plan_of(service: ServiceFixture, task_id: str) -> topology.Plan:
 
 
 @SQLITE
-async def test_a_station_that_chooses_too_little_noise_others_users_or_values_without_end_is_left_out(
+async def test_station_choosing_low_noise_or_foreign_users_is_excluded(
     service: ServiceFixture,
 ) -> None:
     """Its users go to whoever else reaches them; here nobody does, so they wait and are told why."""
@@ -147,7 +147,7 @@ async def test_a_station_that_chooses_too_little_noise_others_users_or_values_wi
             assert {seat.cell for seat in plan.seats} == {"town", ""}
 
 
-def test_a_station_that_drops_a_user_for_ever_serves_it_after_a_few_rounds_all_the_same() -> None:
+def test_station_that_always_drops_a_user_still_serves_it_after_rounds() -> None:
     """Whom a policy leaves out waits; after MOST_WAITED rounds in a row the round goes by matching."""
     serves_b = topology.StationDecision(users=[1], blocks=[0])
     given = dataclasses.replace(inputs([cell()], {"a": 50.0, "b": 60.0}), decisions={0: serves_b})
@@ -161,7 +161,7 @@ def test_a_station_that_drops_a_user_for_ever_serves_it_after_a_few_rounds_all_t
     assert rounds == MOST_WAITED + 1
 
 
-def test_stations_that_serve_nobody_stop_no_task_and_learn_what_their_own_decision_was_worth() -> None:
+def test_stations_without_users_stop_no_task_and_learn_their_own_worth() -> None:
     """One of three devices is less than half of those that blocks would carry; two of them are not."""
     given = inputs([cell()], {"a": 50.0, "b": 60.0, "c": 70.0})
     asked = request({"a": (50, 0), "b": (100, 1), "c": (80, 0)}, {"topology": {"policy": "stations"}})
@@ -181,7 +181,7 @@ def test_stations_that_serve_nobody_stop_no_task_and_learn_what_their_own_decisi
     assert lesson.reward == nobody.cell_details.decided_reward
 
 
-def test_false_values_of_a_neighbour_move_what_is_learned_within_bounds_and_never_whom_blocks_can_carry() -> None:
+def test_neighbours_false_values_affect_learning_boundedly() -> None:
     """Values beyond any reward are refused before; within, the neighbour's targets move and its limits do not."""
     rng = np.random.default_rng(5)
     network = started(4, -300.0)

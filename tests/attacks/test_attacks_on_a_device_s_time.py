@@ -36,7 +36,7 @@ def stand_in() -> Iterator[StandIn]:
 
 
 @pytest.mark.parametrize("training", ENDLESS, ids=str)
-def test_work_that_would_never_end_is_declined_with_a_reason_and_the_device_lives_on(
+def test_endless_work_is_declined_with_a_reason_and_device_lives_on(
     stand_in: StandIn, tmp_path: Path, training: dict[str, Any]
 ) -> None:
     agent = agent_at(stand_in, tmp_path)

@@ -198,7 +198,7 @@ def test_one_friend_under_three_ids_is_one_companion(tmp_path: Path) -> None:
 # --- 4: replay after forgetting ---------------------------------------------------------------------------------------
 
 
-def test_a_replayed_round_is_refused_after_forget_and_by_the_database_opened_again(sum_fixture: SumFixture) -> None:
+def test_replayed_round_is_refused_after_forget_and_after_reopening(sum_fixture: SumFixture) -> None:
     terms = sum_fixture.terms()
     deliveries = sum_fixture.deliver_all(terms)
     sum_fixture.open(terms, deliveries)
@@ -246,7 +246,7 @@ def test_a_clerk_killed_at_any_moment_has_on_disk_whatever_it_signed(tmp_path: P
 # --- 8, 10: a device that cheats one clerk, a clerk that slanders -----------------------------------------------------
 
 
-def test_a_device_that_seals_other_seeds_to_one_clerk_is_out_alone_and_the_sum_is_bit_equal(
+def test_device_sealing_other_seeds_to_one_clerk_is_excluded_sum_unchanged(
     sum_fixture: SumFixture,
 ) -> None:
     terms = sum_fixture.terms()
@@ -278,7 +278,7 @@ def test_removing_a_faulted_device_equals_never_having_had_it(tmp_path: Path) ->
     assert with_it.tolist() == without.tolist()
 
 
-def test_a_slandering_clerk_is_left_out_and_one_slandered_device_is_out_unpunished() -> None:
+def test_slandering_clerk_is_excluded_and_its_victim_goes_unpunished() -> None:
     everybody = frozenset(names(20))
 
     def judged(slandered: Iterable[str]) -> object:

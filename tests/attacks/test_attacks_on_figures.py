@@ -43,7 +43,7 @@ def test_the_papers_scale_of_noise_is_made_of_data_and_stays_at_home(tmp_path: P
     assert set(told.metrics) <= OF_THE_NETWORK - {"noise_scale"}
 
 
-def test_a_mesh_device_that_lets_nothing_bare_go_tells_no_figure_in_its_first_round(tmp_path: Path) -> None:
+def test_mesh_device_that_noises_everything_sends_no_first_round_metric(tmp_path: Path) -> None:
     """There is nothing of its own in the common start, so nothing is charged; its losses are its own all the same."""
     office = PostOffice(tmp_path)
     careful = Device(office, tmp_path, "careful", limit=Limit(8.0, 1e-5))

@@ -155,7 +155,7 @@ def test_work_without_terms_is_never_done_once_joined_as_secure(tmp_path: Path) 
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_in_secure_clusters_work_alone_is_done_with_all_the_noise_promised_and_not_with_less() -> None:
+def test_unclustered_work_in_secure_clusters_needs_all_promised_noise() -> None:
     parameters = {"sums": {"mode": "secure"}, "privacy": {"noise_max": 0.6, "trust_threshold": 0.7}}
     assert sums_apart("clusters")
     assert not sums_apart("star")
@@ -205,7 +205,7 @@ def test_an_owner_of_secure_sums_only_does_nothing_in_the_clear() -> None:
         (Joined("none"), {}, "joined the task with clear sums"),
     ],
 )
-def test_terms_of_less_than_was_joined_for_are_declined_and_nothing_is_charged(
+def test_weaker_terms_than_joined_for_are_declined_without_a_charge(
     desk: DutyIndex, joined: Joined, changes: Mapping[str, Any], why: str
 ) -> None:
     terms = desk.terms(joined.noise_multiplier, **changes)
@@ -215,14 +215,14 @@ def test_terms_of_less_than_was_joined_for_are_declined_and_nothing_is_charged(
     assert desk.nothing_spent()
 
 
-def test_clerks_its_owner_does_not_know_are_declined_with_the_commands_that_admit_them(desk: DutyIndex) -> None:
+def test_unknown_clerks_are_declined_with_the_commands_that_admit_them(desk: DutyIndex) -> None:
     desk.circle = Circle()
     with pytest.raises(Declined, match="coterie circle verify dev_00"):
         desk.round(desk.terms())
     assert desk.nothing_spent()
 
 
-def test_the_same_terms_again_are_the_same_charge_and_other_terms_of_the_place_are_refused(desk: DutyIndex) -> None:
+def test_same_terms_are_one_charge_and_other_terms_of_the_place_refused(desk: DutyIndex) -> None:
     terms = desk.terms(noise=2.0)
     desk.round(terms, NOISY)
     desk.round(terms, NOISY)  # killed before the outbox held it: prepared anew, for nothing
@@ -273,7 +273,7 @@ def test_colluders_default_as_the_specification_says() -> None:
     ("topology", "privacy", "incentive"),
     [("mesh", "partial", "none"), ("cells", "optimised", "none")],
 )
-def test_terms_beside_work_of_a_kind_that_does_not_mask_are_no_way_around_them(
+def test_terms_beside_unmasked_work_do_not_bypass_checks(
     desk: DutyIndex, topology: str, privacy: str, incentive: str
 ) -> None:
     """Such a strategy would hand its update in as it is, or send it to others in letters."""

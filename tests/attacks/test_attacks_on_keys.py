@@ -193,7 +193,7 @@ async def test_publisher_cannot_rotate_key_beyond_its_end_nor_again_in_its_grace
 
 
 @pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
-async def test_owners_compare_the_key_of_a_strangers_device_and_learn_nothing_else_of_it(
+async def test_owners_compare_a_strangers_device_key_and_learn_nothing_else(
     world: World, platform: FakePlatform, tmp_path: Path
 ) -> None:
     """The whole way: command line, gateway and registry, for two owners the platform knows nothing common of."""

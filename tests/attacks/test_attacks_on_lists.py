@@ -44,7 +44,7 @@ async def listed(client: Client, limit: int = 500) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
-async def test_a_task_with_a_megabyte_of_hints_is_refused_and_one_with_as_much_as_allowed_is_not(
+async def test_oversized_hints_are_refused_and_hints_at_the_limit_are_not(
     service: ServiceFixture,
 ) -> None:
     client = await service.start()
@@ -70,7 +70,7 @@ async def test_a_task_with_deep_hints_or_an_endless_description_is_refused(servi
 
 
 @pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
-async def test_seventy_five_tasks_of_a_megabyte_from_before_the_limits_do_not_break_the_list(
+async def test_oversized_old_tasks_do_not_break_the_task_list(
     service: ServiceFixture,
 ) -> None:
     client = await service.start()

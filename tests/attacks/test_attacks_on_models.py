@@ -116,7 +116,7 @@ async def put(client: Client, data: bytes) -> str:
 
 
 @pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
-async def test_a_publisher_s_deep_or_many_dimensional_header_is_the_publisher_s_mistake(
+async def test_deep_or_many_dimensional_model_header_is_the_publishers_error(
     service: ServiceFixture,
 ) -> None:
     client = await service.start()
@@ -128,7 +128,7 @@ async def test_a_publisher_s_deep_or_many_dimensional_header_is_the_publisher_s_
 
 
 @pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
-async def test_a_device_s_deep_or_many_dimensional_update_is_refused_and_the_round_goes_on(
+async def test_deep_or_many_dimensional_update_is_refused_and_round_continues(
     service: ServiceFixture,
 ) -> None:
     client = await service.start()

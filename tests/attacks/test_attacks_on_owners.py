@@ -143,7 +143,7 @@ def test_decision_is_not_done_twice_nor_after_later_one_nor_after_restart(
     assert [each.act for each in owner_fixture.done] == ["pause", "resume"]
 
 
-def test_another_owner_s_browser_and_another_device_s_decision_are_not_believed(owner_fixture: OwnerFixture) -> None:
+def test_decisions_of_another_owner_or_device_are_not_accepted(owner_fixture: OwnerFixture) -> None:
     stranger = SigningKey.generate()
     there = dataclasses.replace(owner_fixture.decision(signer=stranger), link_id="lnk_2")
     assert "never linked on this device" in owner_fixture.hear(there)

@@ -40,7 +40,7 @@ async def delivered(client: Client, task_id: str, number: int) -> set[str]:
 
 
 @pytest.mark.parametrize("joined", ["before", "while the first round is open"])
-async def test_one_owners_fast_devices_do_not_make_a_step_alone_and_none_of_their_work_is_lost(
+async def test_one_owners_fast_devices_make_no_step_alone_and_lose_no_work(
     service: ServiceFixture, joined: str
 ) -> None:
     """K = 4 and four liars of one owner come first: one counts in each step, the others wait for the next ones."""
@@ -145,7 +145,7 @@ def on_postgresql(service: ServiceFixture) -> None:
         pytest.skip("replicas share a round on PostgreSQL alone")
 
 
-async def test_two_replicas_fill_the_same_buffers_and_nothing_is_lost_or_counted_twice(service: ServiceFixture) -> None:
+async def test_two_replicas_fill_the_same_buffers_without_loss_or_repeats(service: ServiceFixture) -> None:
     """Seven devices race against two replicas, K = 3: every accepted update is settled once and replays to the bit."""
     on_postgresql(service)
     clients = [await service.start("one"), await service.start("two")]

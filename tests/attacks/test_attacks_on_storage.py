@@ -175,7 +175,7 @@ async def test_links_of_an_unknown_task_are_not_kept(service: ServiceFixture, pl
 
 
 @only_sqlite
-async def test_links_are_told_by_devices_that_joined_and_letters_of_a_round_are_asked_for_by_them(
+async def test_link_reports_and_letter_requests_come_from_joined_devices(
     service: ServiceFixture, platform: FakePlatform
 ) -> None:
     """An open task may be seen by all; how its rounds go and which links it plans by are its own devices' matter."""
@@ -245,9 +245,7 @@ async def test_a_sweep_removes_what_nothing_needs_and_only_that(service: Service
     assert (await client.model(ended.model_digests[0])).tolist() == [2.0, 2.0, 2.0]
 
 
-async def test_what_a_secure_sum_that_failed_has_left_is_swept_and_that_of_one_under_way_is_not(
-    service: ServiceFixture, tmp_path: Path
-) -> None:
+async def test_remains_of_failed_sums_are_swept_and_open_sums_are_kept(service: ServiceFixture, tmp_path: Path) -> None:
     client = await service.start()
     devices = [f"dev_{letter}" for letter in "abcd"]
     people = Committee.of(service, client, tmp_path, devices)

@@ -253,7 +253,7 @@ async def test_what_is_not_exactly_devices_own_masked_update_is_refused_at_door(
 
 
 @SQLITE
-async def test_only_clerks_read_letters_each_its_own_and_nobody_speaks_for_another(
+async def test_clerks_read_only_their_own_letters_and_speak_for_themselves(
     service: ServiceFixture, tmp_path: Path
 ) -> None:
     client, people, task_id = await seated(service, tmp_path)
@@ -402,7 +402,7 @@ async def test_nothing_stored_by_the_platform_holds_a_planted_update_or_a_seed(
         ({"pace": "asynchronous"}, {}, "secure sum"),
     ],
 )
-async def test_tasks_that_cannot_have_secure_sums_are_refused_with_what_to_change(
+async def test_tasks_unfit_for_secure_sums_are_refused_with_what_to_change(
     service: ServiceFixture, changes: dict[str, Any], parameters: dict[str, Any], words_told: str
 ) -> None:
     client = await service.start()

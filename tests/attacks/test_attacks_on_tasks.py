@@ -180,7 +180,7 @@ async def test_two_publishers_may_use_the_same_name_and_devices_are_shown_both(s
     assert [task.id for task in listed] == [second.id, first.id]
 
 
-def test_joining_by_a_name_that_several_publishers_have_is_refused_with_the_choices() -> None:
+def test_joining_by_an_ambiguous_name_is_refused_with_the_choices() -> None:
     """A rival's task of the same name must not be joined for the one that is meant."""
     rivals = [task_record("tsk_new", "pub_2"), task_record("tsk_old", "pub_1")]
     with pytest.raises(Conflict, match=r"2 publishers .*'digits'.*tsk_new \(created, of pub_2\), tsk_old") as refused:

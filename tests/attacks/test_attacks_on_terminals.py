@@ -33,7 +33,7 @@ HONEST = ["Zoë's phone", "日本の電話", "هاتف", "👩‍👧 tablet", "
 
 
 @pytest.mark.parametrize("evil", EVIL)
-async def test_names_reasons_notes_and_metric_names_that_command_a_terminal_are_refused(
+async def test_text_that_controls_a_terminal_is_refused_in_every_field(
     platform: FakePlatform, tmp_path: Path, evil: str
 ) -> None:
     async with (

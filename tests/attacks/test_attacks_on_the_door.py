@@ -159,7 +159,7 @@ async def test_silent_connections_make_room_for_an_honest_one(platform: FakePlat
         await hang_up(*silent)
 
 
-async def test_eleven_hundred_silent_connections_do_not_exhaust_a_gateway_of_1024_files(tmp_path: Path) -> None:
+async def test_gateway_of_1024_files_survives_1100_silent_connections(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     environment = os.environ | {"COTERIE_GATEWAY_PORT": str(port), "COTERIE_DATA_DIR": str(tmp_path)}
     scarce = 'ulimit -n 1024 && exec "$0" -m services.gateway'  # the hard limit too: there are no more to ask for

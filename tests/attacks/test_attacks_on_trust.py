@@ -136,7 +136,7 @@ async def test_one_device_cannot_talk_down_more_than_a_day_takes(world: World) -
     assert {entry.object for entry in audit} == {slanderer}
 
 
-async def test_nobody_fills_a_day_with_own_bad_reports_and_takes_them_back_to_silence_its_victim(world: World) -> None:
+async def test_own_bad_reports_cannot_fill_a_day_to_silence_a_victim(world: World) -> None:
     """A pair's day takes eight bad units: fill it, wait for the victim's to be left out, then displace one's own."""
     villain, victim, friend, *others = await people(world, 17)
     for other in (villain, friend):
@@ -162,7 +162,7 @@ async def test_nobody_fills_a_day_with_own_bad_reports_and_takes_them_back_to_si
     assert await trust(world, friend, victim) >= THRESHOLD  # the honest path: others' ties stand as they were
 
 
-async def test_devices_registered_before_their_owner_went_bad_are_no_supply_of_clean_names(world: World) -> None:
+async def test_devices_of_an_owner_turned_bad_do_not_supply_clean_identities(world: World) -> None:
     (bad, spare, begun), (victim,) = await world.devices(3, owner="Mallory"), await world.devices(1, owner="Victim")
     (phone, laptop), (clean,) = await world.devices(2, owner="Honest"), await world.devices(1, owner="Nobody")
     await says(world, begun, report("early", begun, victim, good=True))  # a pair that waits has not begun

@@ -39,7 +39,7 @@ async def deliver_all(client: Client, values: dict[str, list[float]], **changes:
 @SQLITE
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("restarted", [False, True])
-async def test_a_mean_of_minus_four_thousand_is_unfolded_at_closing_whether_it_came_first_or_last(
+async def test_large_negative_mean_unfolds_at_closing_in_any_arrival_order(
     service: ServiceFixture, first: bool, restarted: bool
 ) -> None:
     """In round one nothing is known of norms before all are there; a restart folds the rest again, to the same bits."""
@@ -81,7 +81,7 @@ async def test_two_replicas_leave_out_what_is_too_long_and_agree_to_the_bit(serv
 
 
 @SQLITE
-async def test_later_an_update_ten_times_longer_than_was_usual_is_refused_when_it_comes(
+async def test_update_ten_times_the_usual_length_is_refused_on_arrival(
     service: ServiceFixture,
 ) -> None:
     client = await service.start()
@@ -103,7 +103,7 @@ async def test_later_an_update_ten_times_longer_than_was_usual_is_refused_when_i
 
 @SQLITE
 @pytest.mark.parametrize(("rule", "more"), [("nnm+mean", {"f": 1}), ("bucketing+mean", {"size": 1}), ("median", {})])
-async def test_rules_that_read_stored_updates_are_not_bent_by_one_that_is_too_long(
+async def test_one_overlong_update_does_not_bend_rules_over_stored_updates(
     service: ServiceFixture, rule: str, more: dict[str, int]
 ) -> None:
     """A mean of mixtures never sees it; a median judges by itself in round one, and later it is refused."""
@@ -175,9 +175,7 @@ async def test_nothing_zero_and_copied_updates_are_not_paid_in_a_market(
 
 @SQLITE
 @pytest.mark.parametrize("privacy", ["none", "uniform"])
-async def test_zero_and_copied_updates_are_witnessed_as_no_good_where_nothing_is_paid(
-    service: ServiceFixture, privacy: str
-) -> None:
+async def test_zero_and_copied_updates_are_recorded_as_bad_where_unpaid(service: ServiceFixture, privacy: str) -> None:
     """An unpaid star takes them, for a device may have nothing to learn; of such work nobody is trusted more."""
     client = await service.start()
     devices = [*HONEST, LIAR, "dev_friend", "dev_copy"]
@@ -198,7 +196,7 @@ async def test_zero_and_copied_updates_are_witnessed_as_no_good_where_nothing_is
 
 
 @SQLITE
-async def test_a_publisher_sets_no_honest_devices_against_each_other_by_a_task_they_cannot_do(
+async def test_impossible_task_costs_honest_devices_no_mutual_trust(
     service: ServiceFixture,
 ) -> None:
     """Three seconds for a day's work, and a device of the publisher's own that delivers: the others all fail."""

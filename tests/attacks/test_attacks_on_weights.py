@@ -59,7 +59,7 @@ async def test_a_billion_claimed_samples_weigh_no_more_than_a_quarter(service: S
 
 
 @SQLITE
-async def test_a_billion_samples_claimed_by_each_of_an_owners_devices_weigh_no_more_than_a_quarter(
+async def test_owners_devices_claiming_a_billion_samples_weigh_at_most_a_quarter(
     service: ServiceFixture,
 ) -> None:
     client = await service.start()
@@ -74,7 +74,7 @@ async def test_a_billion_samples_claimed_by_each_of_an_owners_devices_weigh_no_m
 
 
 @SQLITE
-async def test_enrolling_with_a_billion_samples_and_declining_costs_nobody_precision(service: ServiceFixture) -> None:
+async def test_enrolling_a_billion_samples_then_declining_keeps_precision(service: ServiceFixture) -> None:
     """Fixed point leaves room for the heaviest: for a billion samples these small changes would be off by 29 %."""
     client = await service.start()
     each_its_owner(service, [*HONEST, LIAR])
@@ -110,7 +110,7 @@ SURVEY = {"survey": {"question": "How warm is it?", "low": 0, "high": 10}}
 
 
 @SQLITE
-async def test_a_survey_answer_of_weight_a_hundred_beyond_the_scale_or_without_a_body_is_no_answer(
+async def test_survey_answer_with_weight_beyond_scale_or_no_body_is_refused(
     service: ServiceFixture,
 ) -> None:
     """Weight 100 once gave an estimate of 170 on a scale to 10, and a report without a body counted as an answer."""
@@ -148,7 +148,7 @@ async def test_a_survey_answer_of_weight_a_hundred_beyond_the_scale_or_without_a
 
 
 @SQLITE
-async def test_an_answer_hidden_in_a_huge_claimed_variance_leaves_the_estimate_on_its_scale_and_is_told(
+async def test_answer_with_huge_claimed_variance_is_reported_and_kept_in_scale(
     service: ServiceFixture,
 ) -> None:
     """Noise of the largest variance on sale allows an answer of 50 ranges: the mean of seven would be 75 of 10."""
@@ -189,7 +189,7 @@ async def test_rule_that_knows_nobody_registered_is_refused_when_task_is_made(se
 
 
 @SQLITE
-async def test_surveys_that_name_nobody_registered_are_refused_when_they_are_made(service: ServiceFixture) -> None:
+async def test_surveys_that_name_unregistered_people_are_refused(service: ServiceFixture) -> None:
     """A mistyped id would be known to no adversary and alike to nobody, and nobody would notice."""
     client = await service.start()
     service.fakes.unknown.add("dev_nobody")

@@ -55,9 +55,7 @@ async def test_only_the_tasks_own_publisher_sets_worths(service: ServiceFixture)
 
 @SQLITE
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e308, -1e13])
-async def test_worths_that_are_no_numbers_or_beyond_all_sense_are_refused_and_change_nothing(
-    service: ServiceFixture, bad: float
-) -> None:
+async def test_non_finite_or_absurd_worths_are_refused_and_change_nothing(service: ServiceFixture, bad: float) -> None:
     """Differences of 10^308 and its negative are infinite, and a pot shared by infinities is nobody's."""
     client = await service.start()
     asked = await begun(client, "valued")
@@ -68,7 +66,7 @@ async def test_worths_that_are_no_numbers_or_beyond_all_sense_are_refused_and_ch
 
 
 @SQLITE
-async def test_missing_coalitions_and_worths_of_other_tasks_or_rounds_are_refused(service: ServiceFixture) -> None:
+async def test_missing_coalitions_and_foreign_worths_are_refused(service: ServiceFixture) -> None:
     client = await service.start()
     one, two = await begun(client, "one"), await begun(client, "two")
     assert one.task_id != two.task_id

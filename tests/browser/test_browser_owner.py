@@ -91,9 +91,7 @@ def opened_link(home: DeviceHome, console_url: str) -> Iterator[tuple[str, Any]]
             waiting.terminate()
 
 
-def test_an_owner_links_a_browser_approves_sees_epsilon_rise_pauses_and_signs_in_again(
-    visitors: Any, scene: Scene
-) -> None:
+def test_owner_pairs_browser_approves_pauses_and_signs_in_again(visitors: Any, scene: Scene) -> None:
     home, device = newcomer(scene, "Nora", "nora-phone")
     introduce(home, scene.homes["grace-phone"])
     task = scene.clusters("kitchen", rounds=2, min_devices=1, quorum=1.0)

@@ -20,7 +20,7 @@ def cells() -> list[tuple[str, str, list[str]]]:
     return [(topic, ours, others) for topic, ours, *others in rows("| | Coterie")]
 
 
-def test_every_cell_about_another_project_names_its_source_or_says_that_none_was_found() -> None:
+def test_every_comparison_cell_names_its_source_or_says_none_was_found() -> None:
     known = {name for name, _, _ in rows("| | what |")}
     assert len(cells()) >= 10
     for topic, _, others in cells():

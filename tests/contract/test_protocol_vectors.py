@@ -161,7 +161,7 @@ def test_an_update_is_the_change_and_not_the_model() -> None:
         assert np.array_equal(model[name] + change[name], np.array(trained, np.float32))
 
 
-def test_every_small_order_key_published_is_refused_by_devices_and_by_the_platform() -> None:
+def test_small_order_keys_are_refused_by_devices_and_the_platform() -> None:
     small = json.loads(FILE.read_text())["small_order"]
     assert len(small["signing_keys"]) == 8
     assert len(small["sealing_keys"]) == 7

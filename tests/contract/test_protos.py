@@ -24,7 +24,7 @@ def test_every_definition_is_commented(path: Path) -> None:
     assert not bare, f"{path.name} has definitions without a comment: {bare}"
 
 
-def test_the_four_areas_their_words_parameters_and_batching_are_versioned_packages() -> None:
+def test_areas_enums_parameters_and_batching_are_versioned_packages() -> None:
     shared = {"enums", "parameters", "rpc_batching"}
     assert {path.stem for path in PROTOS} == {"trust", "topology", "pricing", "aggregation", *shared}
     for path in PROTOS:

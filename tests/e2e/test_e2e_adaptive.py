@@ -12,7 +12,7 @@ from tests.e2e.neighbours import SECURE, NeighbourFixture
 from tests.e2e.real_platform import RealPlatform
 
 
-def test_the_clip_norm_follows_the_noised_count_of_the_sum_and_each_round_is_charged_once(
+def test_clip_norm_follows_the_noised_count_and_each_round_charges_once(
     shared_platform: RealPlatform,
 ) -> None:
     neighbours = NeighbourFixture(shared_platform, f"a{secrets.token_hex(2)}-", 4)

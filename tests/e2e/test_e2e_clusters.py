@@ -289,7 +289,7 @@ def test_a_task_begins_with_the_clusters_another_ended_with(
     assert [sorted(seat.role for seat in plan.seats) for plan in plans] == [["head", "member", "member"]] * 2
 
 
-def test_uniform_and_no_noise_run_in_clusters_and_a_task_ends_at_its_target(
+def test_uniform_noise_and_none_run_in_clusters_to_the_target(
     shared_platform: RealPlatform,
 ) -> None:
     """Three friends with the same noise for all, and without any until 40 % are reached."""

@@ -130,7 +130,7 @@ def test_several_models_of_devices_whose_data_grows(shared_platform: RealPlatfor
     assert all(weight >= AT_FIRST + 2 * MORE for weight in weights[2])
 
 
-def test_a_mesh_of_devices_whose_data_grows_gives_them_larger_batches_and_tells_their_regret(
+def test_mesh_with_growing_data_enlarges_batches_and_reports_regret(
     shared_platform: RealPlatform, tmp_path: Path
 ) -> None:
     """Basic batches of 100, more than anybody has: a batch is what a device holds as its round is planned."""

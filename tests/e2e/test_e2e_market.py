@@ -236,9 +236,7 @@ def test_a_crash_between_upload_and_settlement_and_replays_pay_once(platform: Re
     assert is_sound(platform)
 
 
-def test_garbage_for_a_claimed_budget_is_refused_unpaid_and_held_against_the_device(
-    platform: RealPlatform, doors: ExitStack
-) -> None:
+def test_garbage_for_a_claimed_budget_is_refused_unpaid_and_recorded(platform: RealPlatform, doors: ExitStack) -> None:
     homes = platform.register("honest-1", "honest-2", "honest-3", "fraud")
     task, _ = publish(platform, "garbage", rounds=1)
     sellers = {name: Seller(platform, home, task, doors) for name, home in homes.items()}

@@ -55,7 +55,7 @@ def files_holding(folder: Path, content: bytes) -> list[Path]:
 
 
 @pytest.mark.slow
-def test_a_mesh_learns_through_letters_nobody_else_can_read_and_goes_on_when_a_device_dies(
+def test_mesh_learns_through_sealed_letters_and_survives_a_lost_device(
     shared_platform: RealPlatform, device_group: dict[str, subprocess.Popen[bytes]]
 ) -> None:
     admin, homes = shared_platform.admin, shared_platform.register(*NAMES)

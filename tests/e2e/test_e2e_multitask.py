@@ -156,7 +156,7 @@ def test_two_kinds_of_devices_train_two_models_through_a_cell(shared_platform: R
     assert [cell["id"] for cell in json.loads(cells.stdout)] == ["roof"]
 
 
-def test_a_device_whose_data_drift_changes_its_model_and_a_settled_one_is_sent_fewer_bytes(
+def test_drifting_device_switches_model_and_settled_one_gets_fewer_bytes(
     shared_platform: RealPlatform, tmp_path: Path
 ) -> None:
     """Samples of the other kind come after round 4 and are seen in round 6 at the latest: the loss rises, and in the

@@ -171,7 +171,7 @@ def test_a_revoked_key_opens_nothing(opened: Round) -> None:
 @pytest.mark.parametrize(
     ("preset", "more"), [("clusters", {}), ("multitask", {}), ("fedavg", {"noise_multiplier": 1.0})]
 )
-def test_amplification_by_subsampling_is_refused_with_the_reason_and_what_to_do(
+def test_subsampling_amplification_is_refused_with_reason_and_remedy(
     shared_platform: RealPlatform, preset: str, more: dict[str, float]
 ) -> None:
     """[SCFL] (10) assumes that nobody learns who takes part; here somebody always does."""

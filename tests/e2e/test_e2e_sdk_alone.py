@@ -75,9 +75,7 @@ def installed(wheel: Path, folder: Path, extras: str = "") -> Iterator[Environme
     shutil.rmtree(folder)  # hundreds of megabytes, which pytest would keep for three more runs
 
 
-def test_every_module_but_those_that_train_imports_from_the_declared_dependencies(
-    bare: Environment, tmp_path: Path
-) -> None:
+def test_all_but_training_modules_import_from_declared_dependencies(bare: Environment, tmp_path: Path) -> None:
     found = json.loads(bare.run("-c", IMPORT_EVERYTHING, *ABSENT, cwd=tmp_path))
     assert Path(found["where"]).is_relative_to(bare.folder)
     assert found["absent"] == list(ABSENT)

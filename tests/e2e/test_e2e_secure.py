@@ -21,7 +21,7 @@ def neighbours(shared_platform: RealPlatform, request: pytest.FixtureRequest) ->
 
 
 @pytest.mark.smoke
-def test_the_secure_model_is_the_clear_model_bit_for_bit_and_nothing_of_a_device_is_stored(
+def test_secure_model_equals_the_clear_model_and_stores_no_single_update(
     neighbours: NeighbourFixture,
 ) -> None:
     clear = neighbours.run(neighbours.publish(secure=False))

@@ -49,7 +49,7 @@ def agent_of(home: DeviceHome, working: Stepping) -> Agent:
     return Agent(home.folder, samples=10, limit=LIMIT, poll_seconds=1.0, choose=lambda work: working)
 
 
-def test_the_platform_gets_the_clusters_sum_and_no_member_hands_anything_to_its_head(
+def test_platform_gets_the_cluster_sum_and_members_send_heads_nothing(
     shared_platform: RealPlatform,
 ) -> None:
     neighbours = NeighbourFixture(shared_platform, f"c{secrets.token_hex(2)}-", 4)

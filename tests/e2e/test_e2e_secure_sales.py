@@ -34,7 +34,7 @@ def run(neighbours: NeighbourFixture, task: Task, agents: list[Agent]) -> Task:
     return neighbours.run_agents(agents, task.id, neighbours.platform.admin.start_task)
 
 
-def test_answers_in_a_secure_sum_cost_what_the_sum_tells_and_the_estimate_is_published(
+def test_secure_survey_answers_cost_what_terms_say_and_estimate_is_public(
     shared_platform: RealPlatform,
 ) -> None:
     neighbours = NeighbourFixture(shared_platform, f"q{secrets.token_hex(2)}-", len(ANSWERS))

@@ -111,7 +111,7 @@ def test_a_question_is_answered_published_and_paid(shared_platform: RealPlatform
     assert all(metrics == {} for _, metrics in states.values())  # an answer's norm would be the answer
 
 
-def test_a_second_survey_of_the_same_people_is_priced_by_what_is_known_and_alike_and_composed_with_the_first(
+def test_second_survey_is_priced_by_correlation_and_composed(
     shared_platform: RealPlatform,
 ) -> None:
     """Correlation is the publisher's to say, for all and for those who live together; one answer is known already."""

@@ -84,7 +84,7 @@ def _is_served(browser: httpx.Client, url: str, key: str) -> None:
         time.sleep(0.2)
 
 
-def test_two_platforms_run_side_by_side_and_a_service_that_dies_is_started_again(tmp_path: Path) -> None:
+def test_two_platforms_run_side_by_side_and_restart_a_dead_service(tmp_path: Path) -> None:
     with ExitStack() as stack:
         ports = free_ports(2)
         ups, documents = [], []

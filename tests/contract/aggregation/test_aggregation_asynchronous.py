@@ -107,7 +107,7 @@ def counted(service: ServiceFixture, task_id: str) -> Counter[str]:
     return Counter(work.device_id for work in paid)
 
 
-async def test_many_devices_at_once_fill_every_buffer_exactly_and_are_settled_once(service: ServiceFixture) -> None:
+async def test_concurrent_devices_fill_every_buffer_exactly_and_settle_once(service: ServiceFixture) -> None:
     """Seven devices race, K = 3: no step has more or fewer, and payments follow the accepted updates one by one."""
     client = await service.start()
     devices = [f"dev_{i}" for i in range(7)]
@@ -176,9 +176,7 @@ async def enrol(client: Client, task_id: str, device: str, samples: int = 10) ->
 
 
 @pytest.mark.parametrize("rule", ["mean", "trust+mean", "trimmed-mean"])
-async def test_a_device_that_joins_while_a_buffer_is_open_gets_work_at_once_and_counts_in_it(
-    service: ServiceFixture, rule: str
-) -> None:
+async def test_device_joining_an_open_buffer_gets_work_and_counts_in_it(service: ServiceFixture, rule: str) -> None:
     """c is at work for ever, so without the newcomer d round 1 would not end. Twice, once with the server stopped dead
     after every step: the same bytes, d is settled for like the others, and a revoked newcomer gets nothing."""
     client = await service.start()
@@ -221,7 +219,7 @@ async def test_a_device_that_joins_while_a_buffer_is_open_gets_work_at_once_and_
     assert digests[0] == digests[1]
 
 
-async def test_a_newcomer_whom_pricing_has_no_offer_for_waits_for_the_next_round_and_nobody_else_does(
+async def test_newcomer_without_an_offer_alone_waits_for_the_next_round(
     service: ServiceFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = await service.start()
@@ -243,7 +241,7 @@ async def test_a_newcomer_whom_pricing_has_no_offer_for_waits_for_the_next_round
     assert (await client.get_work("dev_c")).round == 2
 
 
-async def test_updates_are_kept_as_long_as_the_task_says_and_a_replay_says_what_is_gone(
+async def test_updates_are_kept_as_the_task_says_and_replay_names_missing_ones(
     service: ServiceFixture,
 ) -> None:
     client = await service.start()

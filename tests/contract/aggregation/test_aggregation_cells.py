@@ -14,7 +14,7 @@ __all__ = ["patient"]
 
 
 @pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
-async def test_a_round_tells_how_dissimilar_its_updates_are_and_warns_from_a_quarter_on(
+async def test_round_reports_update_dissimilarity_and_warns_from_a_quarter(
     service: ServiceFixture,
 ) -> None:
     """Model 0 gets (0.3, −0.1, 0.2) and (−0.4, 0.1, 0.3): their mean (−0.05, 0, 0.25) has the square 0.065 and each is

@@ -89,7 +89,7 @@ async def test_clerks_named_at_enrolment_are_chosen_and_told_to_nobody(service: 
     assert "clerks" not in str(reply)
 
 
-async def test_one_that_takes_none_of_the_best_clerks_is_left_out_before_anybody_sees_terms(
+async def test_device_taking_none_of_the_best_clerks_is_excluded_before_terms(
     service: ServiceFixture, tmp_path: Path
 ) -> None:
     client = await service.start()
@@ -196,7 +196,7 @@ async def test_a_task_that_starts_by_itself_waits_for_enough_owners(service: Ser
     assert (await client.get_task(task.id)).state == words.TASK_STATE_RUNNING
 
 
-async def test_a_device_whose_sums_are_out_of_range_three_rounds_running_is_left_out_of_the_task(
+async def test_device_out_of_range_in_three_rounds_is_excluded_from_the_task(
     service: ServiceFixture, tmp_path: Path
 ) -> None:
     """Cohorts are drawn anew each round, so that nobody but the spoiler is in all three."""
@@ -229,9 +229,7 @@ async def test_a_device_whose_sums_are_out_of_range_three_rounds_running_is_left
     assert not await people.has_work("dev_a")
 
 
-async def test_who_waits_for_work_is_told_at_once_when_it_is_called_and_others_never(
-    service: ServiceFixture, tmp_path: Path
-) -> None:
+async def test_waiting_device_is_notified_at_once_and_others_never(service: ServiceFixture, tmp_path: Path) -> None:
     client = await service.start()
     people = Committee.of(service, client, tmp_path, DEVICES)
     await secure_task(client, {"dev_a": {"no_clerk": True}, "dev_b": {"no_clerk": True}})

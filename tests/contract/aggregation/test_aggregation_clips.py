@@ -61,7 +61,7 @@ async def test_a_restart_tells_the_same_norm(service: ServiceFixture) -> None:
     assert clip_of(await client.get_work("dev_a", PATIENCE)) == before != 4.0
 
 
-async def test_a_liar_is_refused_beyond_bit_and_noise_and_moves_the_norm_by_a_bounded_factor(
+async def test_liar_is_refused_beyond_bit_and_noise_and_shifts_norm_boundedly(
     service: ServiceFixture,
 ) -> None:
     client = await service.start()

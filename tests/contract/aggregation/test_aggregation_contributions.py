@@ -210,9 +210,7 @@ async def test_what_cannot_be_valued_says_why(service: ServiceFixture) -> None:
 MANY = [f"dev_{letter}" for letter in "abcdefghij"]
 
 
-async def test_with_secure_sums_cohorts_are_valued_and_their_devices_share_it_by_weight(
-    service: ServiceFixture, tmp_path: Path
-) -> None:
+async def test_secure_cohorts_are_valued_and_devices_share_by_weight(service: ServiceFixture, tmp_path: Path) -> None:
     """Two sums of five devices, a few of which weigh more: four models are asked about, the one of everybody has the
     round's own bits, and values, shares and the sum of all are as reckoned by hand from the two means."""
     client = await service.start()

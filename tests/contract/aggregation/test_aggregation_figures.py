@@ -24,7 +24,7 @@ async def begun(service: ServiceFixture) -> tuple[Client, pb.WorkItem]:
     return client, await client.get_work("dev_1", 30.0)
 
 
-async def test_an_old_device_that_sends_its_loss_beside_noise_is_refused_and_told_what_to_do(
+async def test_old_device_sending_loss_beside_noise_is_refused_with_a_remedy(
     begun: tuple[Client, pb.WorkItem],
 ) -> None:
     client, item = begun

@@ -94,7 +94,7 @@ async def test_a_device_that_does_not_measure_is_not_waited_for(service: Service
     assert (dict(found[1].metrics), found[1].devices) == ({}, 0)
 
 
-async def test_a_platform_that_is_killed_before_the_last_version_is_measured_asks_again(
+async def test_platform_killed_before_last_evaluation_requests_it_again(
     service: ServiceFixture,
 ) -> None:
     client = await service.start()

@@ -44,7 +44,7 @@ async def blobs(service: ServiceFixture) -> set[str]:
     return {blob.name async for page in service.blobs.every() for blob in page}
 
 
-async def test_what_devices_did_in_old_tasks_goes_and_models_rounds_and_running_tasks_stay(
+async def test_pruning_removes_device_history_and_keeps_models_and_open_tasks(
     service: ServiceFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pruning, "LEAST_AGE_SECONDS", -60.0)  # so that what has just ended is old enough

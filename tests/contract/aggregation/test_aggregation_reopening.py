@@ -84,7 +84,7 @@ async def test_what_a_head_delivers_while_the_round_is_planned_anew_stays(servic
     assert ended.state == words.TASK_STATE_FINISHED, ended.reason
 
 
-async def test_a_delivery_on_its_way_when_the_round_is_planned_anew_is_no_fault_of_its_device(
+async def test_delivery_in_transit_during_replanning_is_not_the_devices_fault(
     service: ServiceFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit, under_way, go_on = Intake._commit, asyncio.Event(), asyncio.Event()
@@ -107,7 +107,7 @@ async def test_a_delivery_on_its_way_when_the_round_is_planned_anew_is_no_fault_
     assert not [event for event in await client.events(task.id) if event.kind == words.EVENT_KIND_UPDATE_REJECTED]
 
 
-async def test_a_sum_of_members_planned_away_is_asked_for_again_and_not_held_against_its_head(
+async def test_sum_of_replanned_members_is_requested_again_without_blame(
     service: ServiceFixture,
 ) -> None:
     client, task, head = await _pair(service)

@@ -185,7 +185,7 @@ async def test_a_replica_whose_clock_is_off_neither_ends_nor_hurries_a_round(
 
 
 @POSTGRESQL
-async def test_a_replica_that_comes_back_after_another_took_its_lease_changes_nothing(
+async def test_replica_returning_after_losing_its_lease_changes_nothing(
     service: ServiceFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped in the middle of closing, it finds the round done, its updates swept, and goes on with the next."""

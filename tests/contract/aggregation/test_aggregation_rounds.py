@@ -243,7 +243,7 @@ async def _seat_of(client: Any, device: str, round: int = 1, attempt: int = 1) -
     return found[0]
 
 
-async def test_a_member_that_does_not_know_its_head_is_planned_again_as_a_stranger_to_it(
+async def test_member_that_does_not_know_its_head_is_planned_as_a_stranger(
     service: ServiceFixture,
 ) -> None:
     service.fakes.trust = {("dev_a", "dev_b"): 0.9}
@@ -447,7 +447,7 @@ async def test_devices_that_enrol_at_once_start_the_task_between_them(service: S
     assert (await client.get_task(task.id)).state == words.TASK_STATE_RUNNING
 
 
-async def test_a_cancelled_task_leaves_no_update_behind_and_done_rounds_no_instructions(
+async def test_cancelled_task_deletes_updates_and_finished_rounds_instructions(
     service: ServiceFixture,
 ) -> None:
     client = await service.start()

@@ -226,7 +226,7 @@ async def test_a_step_beyond_all_numbers_ends_the_task_with_the_reason(service: 
     assert "the step leaves the range of F32 in tensor 'w'; lower the rule's learning rate" in ended.reason
 
 
-async def test_one_set_aside_is_neutral_and_one_far_outside_for_three_rounds_is_not(service: ServiceFixture) -> None:
+async def test_excluded_update_is_neutral_and_three_outlying_rounds_are_not(service: ServiceFixture) -> None:
     """dev_e lies a thousand away in every round. Rounds 1 and 2 say nothing of it; round 3 does."""
     client = await service.start()
     task = await client.create(FIVE, rounds=3, **told("multi-krum", f=1))

@@ -56,7 +56,7 @@ async def deliver_alone(client: Client, device: str) -> pb.WorkItem:
     return item
 
 
-async def test_a_clusters_sum_is_that_of_its_members_and_no_letter_or_head_sees_one(
+async def test_cluster_sum_equals_its_members_and_head_sees_no_single_update(
     service: ServiceFixture, tmp_path: Path
 ) -> None:
     client, people, task_id = await society(service, tmp_path)

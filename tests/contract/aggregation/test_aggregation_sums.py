@@ -200,7 +200,7 @@ async def test_a_crash_in_any_state_changes_no_bit(service: ServiceFixture, tmp_
     assert model == await clear_model(people.client, DEVICES)
 
 
-async def test_a_clerk_that_was_started_anew_checks_and_agrees_again_and_tells_the_same(
+async def test_restarted_clerk_repeats_its_ready_check_agreement_and_answer(
     service: ServiceFixture, tmp_path: Path
 ) -> None:
     client = await service.start()
@@ -263,7 +263,7 @@ async def test_the_model_carries_the_noise_that_was_promised_and_no_more(
 
 
 @pytest.mark.slow
-async def test_without_noise_a_failed_session_is_given_up_and_with_noise_another_follows(
+async def test_failed_session_repeats_with_noise_and_is_given_up_without(
     service: ServiceFixture, tmp_path: Path
 ) -> None:
     client = await service.start()

@@ -66,7 +66,7 @@ async def test_a_plan_needs_cells_and_is_repeated_by_its_key(world: World) -> No
         await plan(world, 2)
 
 
-async def test_a_trained_policy_answers_rounds_in_milliseconds_and_is_refused_once_cells_change(world: World) -> None:
+async def test_trained_policy_answers_in_milliseconds_until_cells_change(world: World) -> None:
     for index in range(6):
         world.registry.place(f"dev_{index}", 40.0 * index, 10.0)
     await world.put_cell()

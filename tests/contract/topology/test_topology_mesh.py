@@ -177,7 +177,7 @@ async def test_measured_links_change_the_plan_when_they_change_enough(meshes: Me
         await meshes.topology.ReportLinks(pb.ReportLinksRequest(task_id="tsk_1", links=[bad]))
 
 
-async def test_a_device_alone_makes_no_link_quick_and_takes_nothing_back_that_the_other_end_said(
+async def test_one_end_cannot_speed_up_a_link_or_revoke_the_other_ends_report(
     meshes: Meshes,
 ) -> None:
     """h, on LoRa, says that its links take a microsecond; a says so of the link that g finds slow."""
@@ -231,7 +231,7 @@ async def test_batches_follow_what_has_arrived_and_the_links_stay(meshes: Meshes
     assert (await meshes.plan(devices, number=3, samples=105)).version == second.version
 
 
-async def test_who_leaves_comes_or_loses_trust_takes_its_own_links_along_and_no_others(meshes: Meshes) -> None:
+async def test_changed_device_changes_its_own_links_and_no_others(meshes: Meshes) -> None:
     names = ("Ada", "Grace", "Hedy", "Mary", "Joan")
     a, g, h, m, j = devices = [await meshes.device(name, name) for name in names]
     pairs = [(x, y) for number, x in enumerate(devices) for y in devices[number + 1 :]]
@@ -299,7 +299,7 @@ async def befriend(meshes: Meshes, a: str, b: str) -> None:
     await meshes.registry.trust.DeclareFriendship(asked)
 
 
-async def test_the_social_graph_is_made_of_the_relations_the_task_names_with_or_without_trust(meshes: Meshes) -> None:
+async def test_social_graph_has_the_relations_the_task_names(meshes: Meshes) -> None:
     """a and g trust each other, g and h are friends too, a and h are friends without having met."""
     a, g, h = devices = await three(meshes)
     await befriend(meshes, g, h)

@@ -132,7 +132,7 @@ async def test_stations_decide_by_their_parts_of_a_policy_as_the_planner_would(w
 
 
 @SQLITE
-async def test_a_station_learns_from_round_to_round_and_goes_on_from_its_checkpoint(world: World) -> None:
+async def test_station_learns_across_rounds_and_resumes_from_its_checkpoint(world: World) -> None:
     await two_cells(world)
     file = world.settings.data_dir / "stations" / "cell-hill" / "stations.safetensors"
     async with at_work(world, "hill", "town"):
@@ -234,7 +234,7 @@ async def near(world: World, number: int, *, model_bytes: int = 0, times: str = 
     return {seat.device_id: seat for seat in found.seats}
 
 
-async def test_round_trip_and_throughput_make_a_way_and_who_lies_about_them_is_no_quicker_than_its_channel(
+async def test_reported_round_trip_and_throughput_never_beat_the_channel(
     world: World,
 ) -> None:
     """An upload of 250,000 bits at 312,500 bytes a second after a round trip of 0.1 s takes 0.2 s; one of a model of
@@ -278,7 +278,7 @@ async def test_nonsense_about_a_way_and_ways_of_others_are_refused(
 
 
 @SQLITE
-async def test_a_device_that_one_slow_upload_shut_out_measures_anew_after_a_few_rounds(world: World) -> None:
+async def test_device_excluded_by_one_slow_upload_measures_again_after_rounds(world: World) -> None:
     await two_cells(world)
     slow = pb.ReportLinksRequest(task_id="tsk_1", links=[pb.Link(device_a="a", device_b="hill", seconds=3.0)])
     await world.topology.ReportLinks(slow)
@@ -290,7 +290,7 @@ async def test_a_device_that_one_slow_upload_shut_out_measures_anew_after_a_few_
 
 
 @SQLITE
-async def test_a_station_without_a_name_takes_the_first_free_cell_and_gives_it_back_when_it_stops(world: World) -> None:
+async def test_unnamed_station_leases_the_first_free_cell_and_releases_it(world: World) -> None:
     await two_cells(world)
     async with at_work(world, "hill"):
         taken = await world.app.stations.take_cell("")

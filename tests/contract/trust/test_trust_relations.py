@@ -70,7 +70,7 @@ async def make(world: World, token: str, name: str, **profile: str) -> str:
     return (await world.registry.RegisterDevice(request)).device.id
 
 
-async def test_ownership_parenthood_and_friendship_hold_as_soon_as_their_facts_do(world: World) -> None:
+async def test_relations_hold_as_soon_as_their_facts_do(world: World) -> None:
     ada, bob = await world.owner("Ada"), await world.owner("Bob")
     hers, his = await world.token(ada), await world.token(bob)
     a = await make(world, hers, "a", brand="Acme", model="X1")
@@ -133,7 +133,7 @@ async def as_platform(world: World, owner: str) -> str:
         return await world.token(owner)
 
 
-async def test_what_owners_declare_of_each_other_is_told_to_services_in_both_directions(world: World) -> None:
+async def test_services_get_owners_declarations_in_both_directions(world: World) -> None:
     """Ada says 0.9 of Bob and he 0.4 of her; Cy declares a friendship that nobody confirms, which says nothing."""
     ada, bob, cy = [await world.owner(name) for name in ("Ada", "Bob", "Cy")]
     devices = [

@@ -19,7 +19,7 @@ def test_papers_formula_promises_millionth_but_gives_listed_delta(trust: float, 
     assert float(f"{given:.1e}") == true_delta
 
 
-def test_at_the_trust_threshold_the_exact_multiplier_is_0_1798_where_the_paper_has_0_1287() -> None:
+def test_exact_multiplier_at_trust_threshold_is_0_1798_not_0_1287() -> None:
     epsilon = epsilon_of_trust(0.6999)
     assert round(paper_multiplier(epsilon, DELTA), 4) == 0.1287
     assert round(exact_multiplier(epsilon, DELTA), 4) == 0.1798

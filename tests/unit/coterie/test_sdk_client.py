@@ -211,6 +211,6 @@ def test_question_on_connection_that_fell_silent_is_asked_again_on_another(monke
         connection.close()
 
 
-def test_what_changes_something_is_given_its_time_and_a_question_less_at_first() -> None:
+def test_state_changes_get_their_time_and_a_question_less_at_first() -> None:
     assert [transport.timeout_for(5.0, "GET", attempt).read for attempt in range(4)] == [13.0, 21.0, 35.0, 35.0]
     assert [transport.timeout_for(5.0, "PUT", attempt).read for attempt in range(2)] == [35.0, 35.0]

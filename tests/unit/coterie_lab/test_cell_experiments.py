@@ -19,7 +19,7 @@ def test_devices_find_their_groups_better_as_rounds_pass() -> None:
     assert np.array_equal(runs[0], clustering(fleet, 0.5, 0))
 
 
-def test_epochs_saved_compare_first_valid_decisions_and_who_never_gets_there_comes_last() -> None:
+def test_saved_epochs_compare_first_valid_decisions_and_rank_failures_last() -> None:
     """50 steps an epoch: valid after one epoch against never in two, which counts as three."""
     quick = [Progress(0, 100, -9.0, 0.1), Progress(50, 100, -8.0, 0.95), Progress(100, 100, -7.0, 0.5)]
     never = [Progress(0, 100, -9.0, 0.1), Progress(50, 100, -8.0, 0.2), Progress(100, 100, -7.0, 0.3)]

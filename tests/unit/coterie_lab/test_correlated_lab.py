@@ -18,7 +18,7 @@ def test_the_cost_of_two_rounds_is_that_worked_by_hand() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_for_everybody_in_every_round_nothing_is_better_than_independent_noise(seed: int) -> None:
+def test_no_mechanism_beats_independent_noise_when_all_take_every_round(seed: int) -> None:
     """‖C·1‖ · ‖C⁻ᵀ1‖ ≥ T for every invertible C, and C = I has T."""
     random, rounds = np.random.default_rng(seed), 12
     strategy = np.tril(random.uniform(0.0, 1.0, (rounds, rounds)), -1) + np.diag(random.uniform(0.5, 2.0, rounds))
@@ -26,7 +26,7 @@ def test_for_everybody_in_every_round_nothing_is_better_than_independent_noise(s
     assert sensitivity(np.eye(rounds), 1) * last_noise(np.eye(rounds)) == pytest.approx(rounds)
 
 
-def test_where_groups_take_turns_bands_help_but_not_as_much_as_everybody_in_every_round() -> None:
+def test_alternating_groups_gain_from_bands_less_than_full_participation() -> None:
     everybody, turns, bands = (Plan("", *each).noise_of_the_end(50, 250) for each in ((1, 1), (5, 1), (5, 5)))
     assert everybody == pytest.approx(1.0)
     assert turns == pytest.approx(5**0.5)

@@ -27,7 +27,7 @@ def test_even_shares_hold_every_image_once_and_uneven_ones_few_classes(digits: I
     assert np.mean(kinds) < 5
 
 
-def test_federations_learn_alike_from_the_same_seed_and_leave_their_module_as_it_was(digits: ImageSet) -> None:
+def test_federations_repeat_from_a_seed_and_leave_their_module_unchanged(digits: ImageSet) -> None:
     cohort = fed.dealt(digits, None, 10, np.random.default_rng(0))
     federation = fed.Federation(digits, cohort, fed.small_mlp(64), Lesson(0.2, 8, epochs=2))
     first = parameters_of(federation.module)

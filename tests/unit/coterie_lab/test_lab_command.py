@@ -34,7 +34,7 @@ def invoke(*words: str) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-def test_every_experiment_has_claims_that_name_figures_it_plots_or_measures() -> None:
+def test_every_experiment_has_claims_about_figures_it_produces() -> None:
     assert {each.paper for each in registered().values()} >= {"scfl", "betta", "mppfl", "capp", "dpvd"}
     for each in registered().values():
         assert each.name.startswith(f"{each.paper}-")

@@ -54,7 +54,7 @@ async def test_writing_twice_changes_nothing_and_deleting_twice_is_fine(tmp_path
         await store.size(first)
 
 
-async def test_blobs_that_come_together_are_each_stored_or_refused_and_leave_nothing_else(tmp_path: Path) -> None:
+async def test_concurrent_blobs_are_stored_or_refused_and_leave_nothing_else(tmp_path: Path) -> None:
     store = BlobStore.in_folder(tmp_path)
     bodies = [f"body {n}".encode() for n in range(300)]
     spoilt = hashlib.sha256(bodies[7]).hexdigest()

@@ -44,7 +44,7 @@ def test_a_claim_that_the_first_release_stored_has_no_adjacency() -> None:
 TAKEN: TypeAdapter[PrivacyClaim] = TypeAdapter(PrivacyClaim)
 
 
-def test_the_gateway_takes_what_devices_report_and_fields_have_the_defaults_of_0_1_0() -> None:
+def test_gateway_accepts_device_reports_with_defaults_of_0_1_0() -> None:
     assert TAKEN.validate_python(STORED) == PrivacyClaim.from_json(STORED)
     least = {"mechanism": "zcdp", "parameter": 0.1, "unit": "example"}
     assert TAKEN.validate_python(least) == PrivacyClaim.from_json(

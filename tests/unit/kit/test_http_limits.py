@@ -57,7 +57,7 @@ async def test_a_head_comes_in_one_piece_with_its_body() -> None:
         await writer.wait_closed()
 
 
-async def test_large_and_several_answers_keep_their_order_and_lose_nothing_before_the_end() -> None:
+async def test_large_and_concurrent_answers_keep_order_and_lose_nothing() -> None:
     async with _served() as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(_ask("/one") + _ask("/large") + _ask("/two", last=True))

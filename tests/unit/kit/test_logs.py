@@ -23,7 +23,7 @@ def log_of(text: bool) -> str:
     ).stderr
 
 
-def test_a_traceback_names_the_error_and_no_variable_s_value_and_commands_no_terminal() -> None:
+def test_traceback_names_error_without_variable_values_or_terminal_codes() -> None:
     for text in (True, False):
         said = log_of(text)
         assert "RuntimeError: odd \\u001b[2J" in said

@@ -79,7 +79,7 @@ def test_stored_text_is_read_without_what_nobody_knows_any_more() -> None:
     assert to_dict(parameters_of("")) == {}
 
 
-def test_equal_parameters_are_stored_as_equal_text_and_reading_shares_nothing() -> None:
+def test_equal_parameters_are_stored_as_equal_text_and_shared_nowhere() -> None:
     text = text_of(read_parameters({"pricing": {"hops": 1}, "privacy": {"clip": 1}}))
     assert text == text_of(read_parameters({"privacy": {"clip": 1.0}, "pricing": {"hops": 1}}))
     parameters_of(text).pricing.hops = 7

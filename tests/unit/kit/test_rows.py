@@ -120,7 +120,7 @@ CLAIMS = sa.Table(
 CLAIM = PrivacyClaim(mechanism=PrivacyMechanism.ZCDP, parameter=0.1, unit=PrivacyUnit.EXAMPLE)
 
 
-async def test_a_column_of_records_gives_back_what_it_was_given_and_takes_documents(database: Database) -> None:
+async def test_record_column_round_trips_records_and_accepts_documents(database: Database) -> None:
     first_release = {"mechanism": "zcdp", "parameter": 0.1, "unit": "example", "sampling_rate": 0.0, "steps": 0}
     async with database.writing() as tx:
         await tx.run_sync(CLAIMS.metadata.create_all)

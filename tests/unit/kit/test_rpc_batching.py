@@ -102,7 +102,7 @@ async def until(condition: Any) -> None:
     raise AssertionError("the condition never held")
 
 
-async def test_a_thousand_calls_of_one_moment_are_a_few_and_each_is_answered_as_its_own(
+async def test_thousand_simultaneous_calls_are_batched_and_each_is_answered(
     house: House, stub: rpc.WorkAsyncStub
 ) -> None:
     devices = [f"dev_{number}" for number in range(1000)]

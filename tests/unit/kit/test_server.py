@@ -134,7 +134,7 @@ class Named(rpc.TopologyServicer):
         return pb.Cell(id=self.name)
 
 
-async def test_replicas_behind_one_name_are_called_in_turn_and_one_that_is_gone_no_more() -> None:
+async def test_replicas_behind_one_name_take_turns_until_one_is_gone() -> None:
     settings, servers = ServiceSettings(insecure=True, drain_seconds=0.1), []
     for name in ("one", "two"):
         server = Server(settings, "127.0.0.1:0")

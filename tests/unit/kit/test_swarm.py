@@ -50,7 +50,7 @@ def test_every_service_without_profile_is_there_in_words_that_swarm_knows(stack:
         assert service["deploy"]["resources"]["limits"]["memory"]
 
 
-def test_replicas_are_called_in_turn_and_aggregation_keeps_its_name_by_place(stack: dict[str, Any]) -> None:
+def test_replicas_take_turns_and_aggregation_stays_with_its_place(stack: dict[str, Any]) -> None:
     services = stack["services"]
     counts = {name: service["deploy"]["replicas"] for name, service in services.items()}
     assert {name: count for name, count in counts.items() if count > 1} == {"gateway": 3, "aggregation": 2}

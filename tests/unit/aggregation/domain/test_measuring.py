@@ -150,9 +150,7 @@ def test_a_panel_that_is_too_small_to_agree_hears_the_others_too() -> None:
 
 
 @given(st.lists(st.floats(0, 1), min_size=3, max_size=9), st.data())
-def test_liars_with_half_of_the_say_or_less_make_no_figure_better_than_an_honest_one(
-    honest: list[float], data: st.DataObject
-) -> None:
+def test_liars_with_half_the_weight_cannot_improve_a_metric(honest: list[float], data: st.DataObject) -> None:
     """min honest ≤ agreed ≤ max honest for fewer liars than honest owners, whatever they say; up to it for as many."""
     lies = data.draw(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=len(honest)))
     measured = [told(f"h{place}", 10, accuracy=value) for place, value in enumerate(honest)]

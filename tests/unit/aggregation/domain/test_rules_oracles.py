@@ -34,7 +34,7 @@ def clouds(draw: st.DrawFn, least: int = 1, most: int = 7) -> tuple[Matrix, int]
 
 
 @given(clouds())
-def test_median_trimmed_mean_and_mean_around_median_are_what_sorting_by_hand_gives(cloud: tuple[Matrix, int]) -> None:
+def test_median_trimmed_mean_and_mean_around_median_match_hand_sorting(cloud: tuple[Matrix, int]) -> None:
     updates, f = cloud
     plain, ones = updates.tolist(), [1.0] * len(updates)
     np.testing.assert_allclose(run("mean", updates), oracle.mean(plain, ones), rtol=1e-12, atol=1e-12)
@@ -180,7 +180,7 @@ def test_a_trimmed_share_is_the_trimmed_mean_of_as_many_equal_devices(
     np.testing.assert_allclose(found, run("trimmed-mean", repeated, f=cut), rtol=1e-9, atol=1e-9)
 
 
-def test_many_devices_of_little_weight_cannot_push_others_out_of_a_trimmed_share() -> None:
+def test_many_light_devices_cannot_push_others_out_of_a_trimmed_share() -> None:
     """Sixty names of trust 0.01 against forty of trust 1: by heads they own the result, by weight they are trimmed."""
     updates = np.concatenate([np.zeros((40, 1)), np.full((60, 1), 1e6)])
     trust = [1.0] * 40 + [0.01] * 60

@@ -21,12 +21,12 @@ def asked(states: dict[str, str], seen: dict[str, float], *, enrolled_at: float 
     return set(without_silent(devices, enrolled, earlier, LAST, TaskSpecification("n", **spec)))  # type: ignore[arg-type]
 
 
-def test_a_device_that_dropped_without_a_sign_of_life_is_left_out_until_it_is_heard_of() -> None:
+def test_dropped_silent_device_is_excluded_until_it_reports_again() -> None:
     states = {"a": "delivered", "b": "dropped", "c": "dropped"}
     assert asked(states, {"a": 50.0, "b": 99.0, "c": 101.0}) == {"a", "c"}
 
 
-def test_one_left_out_before_stays_out_until_it_is_heard_of_but_a_newcomer_is_asked() -> None:
+def test_excluded_device_stays_out_until_heard_of_and_newcomers_are_asked() -> None:
     assert asked({"a": "delivered"}, {"a": 50.0, "b": 99.0}) == {"a"}
     assert asked({"a": "delivered"}, {"a": 50.0, "b": 120.0}) == {"a", "b"}
     assert asked({"a": "delivered"}, {"a": 50.0, "b": 0.0}, enrolled_at=130.0) == {"a", "b"}

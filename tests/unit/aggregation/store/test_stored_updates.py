@@ -51,9 +51,7 @@ def test_rules_make_the_same_of_stored_updates_as_of_those_in_memory(
     np.testing.assert_allclose(distances_from(rows, [found]), np.linalg.norm(plain - expected, axis=1), rtol=1e-12)
 
 
-def test_updates_that_one_window_holds_are_read_once_whatever_is_asked_of_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_updates_within_one_window_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = stored(tmp_path, [1.0] * 7)
     reads: Counter[str] = Counter()
     read = BlobStore.read

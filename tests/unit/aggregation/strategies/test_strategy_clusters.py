@@ -88,7 +88,7 @@ def test_verdicts_follow_the_heads_report() -> None:
     }
 
 
-def test_a_member_whose_letter_was_taken_counts_even_if_its_own_report_never_came() -> None:
+def test_member_counts_once_its_letter_was_taken_even_without_a_report() -> None:
     everybody = [part("a", "delivered"), part("b", "assigned"), part("c", "assigned")]
     seen = roster({}, {"b": ("delivered", "")})
     states = {p.device_id: p.state for p in CLUSTERS.combination.outcomes(seen, everybody)}

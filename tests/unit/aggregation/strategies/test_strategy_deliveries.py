@@ -54,7 +54,7 @@ def roster(attempt: int = 1) -> Roster:
 
 
 @pytest.mark.parametrize("axes", sorted(axes for axes in combinations() if axes[0] != "clusters"))
-def test_outside_clusters_a_task_takes_one_form_and_no_more_weight_than_samples(axes: tuple[str, str, str]) -> None:
+def test_task_without_clusters_takes_one_form_and_weight_within_samples(axes: tuple[str, str, str]) -> None:
     """A sum says its weight itself, and a report brings nothing: a star takes neither, a mesh nothing but reports."""
     strategy = strategy_of(*axes)
     taken = "report" if axes[0] == "mesh" else "mean"
@@ -70,7 +70,7 @@ def test_outside_clusters_a_task_takes_one_form_and_no_more_weight_than_samples(
 
 
 @pytest.mark.parametrize("axes", sorted(axes for axes in combinations() if axes[0] == "clusters"))
-def test_in_clusters_members_report_and_the_others_bring_no_more_than_the_plan_gives_them(
+def test_members_of_clusters_report_and_others_deliver_at_most_the_plan(
     axes: tuple[str, str, str],
 ) -> None:
     strategy = strategy_of(*axes)

@@ -58,7 +58,7 @@ def limits(events: list[dict[str, Any]], spent: dict[str, float | str]) -> list[
     return matters_of([], NAMES, [], NOW, 7 * DAY_SECONDS, happenings, reports=reports)
 
 
-def test_a_device_that_declined_for_its_limit_is_at_it_once_whatever_it_has_spent() -> None:
+def test_device_that_declined_at_its_limit_counts_as_at_its_limit() -> None:
     declined = {"device_id": "dev_a", "message": BEYOND_LIMIT}
     (found,) = limits([declined, declined], {"a": 7.9})
     assert found.title == "a is at its owner's privacy limit"

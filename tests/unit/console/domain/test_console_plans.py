@@ -233,7 +233,7 @@ def test_what_needs_a_person_comes_with_its_reason_the_gravest_first() -> None:
     assert matters_of(tasks[:1], Names(), [], now=20_000.0, recent_seconds=5_000.0) == []
 
 
-def test_a_disputed_verdict_is_shown_with_who_disputes_it_and_no_longer_than_a_week() -> None:
+def test_disputed_verdict_names_disputing_parties_for_at_most_a_week() -> None:
     task = {"id": "tsk_1", "specification": {"name": "digits"}, "state": "running", "ended_at": 0.0}
     event = {"device_id": "dev_a", "round": 3, "at": 9_000.0, "message": "says of dev_h's verdict: it came in time"}
     event["kind"] = "verdict.disputed"

@@ -175,9 +175,7 @@ def test_a_decline_tells_the_platform_no_figure_of_the_ledger(stand_in: StandIn,
         assert not any(character.isdigit() for character in why)
 
 
-def test_a_device_that_lost_its_ledger_is_refused_though_nothing_else_tells_that_it_worked(
-    phone: Phone, tmp_path: Path
-) -> None:
+def test_device_without_its_ledger_is_refused_though_no_other_sign_remains(phone: Phone, tmp_path: Path) -> None:
     phone()
     (tmp_path / "ledger.db").unlink()
     with pytest.raises(BadHome, match="restore it from a backup"):
@@ -195,7 +193,7 @@ def test_owner_who_allows_nothing_raw_sends_nothing_to_task_without_noise(
     assert stand_in.updates == {}
 
 
-def test_where_the_owner_has_set_no_limit_joining_a_task_without_noise_is_the_consent(
+def test_joining_without_noise_is_consent_where_no_limit_is_set(
     stand_in: StandIn, phone: Phone, caplog: pytest.LogCaptureFixture
 ) -> None:
     stand_in.work = {"privacy": "none"}
@@ -206,15 +204,13 @@ def test_where_the_owner_has_set_no_limit_joining_a_task_without_noise_is_the_co
     assert stand_in.reports[1, "dev_1"]["privacy"][0]["mechanism"] == "raw"
 
 
-def test_a_task_that_promised_noise_gets_nothing_raw_when_its_work_says_otherwise(
-    stand_in: StandIn, phone: Phone
-) -> None:
+def test_task_with_promised_noise_gets_nothing_raw_when_work_differs(stand_in: StandIn, phone: Phone) -> None:
     agent = phone(None)  # joined as "uniform"
     with pytest.raises(Declined, match="joined with privacy 'uniform'"):
         agent._bench.prepare(item_of(stand_in, privacy="none"))
 
 
-def test_a_task_that_promised_noise_gets_no_figure_when_its_measuring_says_otherwise(
+def test_task_with_promised_noise_gets_no_metric_when_measuring_differs(
     stand_in: StandIn, phone: Phone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[Any] = []
@@ -240,9 +236,7 @@ def test_who_sends_no_bare_update_measures_nothing_of_its_own_either(
     assert told == [{}]
 
 
-def test_figures_stored_beside_noise_stay_at_home_when_the_work_says_there_is_none(
-    stand_in: StandIn, phone: Phone
-) -> None:
+def test_metrics_stored_beside_noise_stay_home_when_work_claims_no_noise(stand_in: StandIn, phone: Phone) -> None:
     agent = phone(None)
     item = item_of(stand_in)
     agent.home.outbox.put(item.task_id, item.round, item.basis, '{"form": "mean", "metrics": {"loss": 0.5}}', b"")
@@ -261,7 +255,7 @@ def test_neither_do_they_travel_when_the_task_says_that_late_work_counts(stand_i
     assert stand_in.reports[item.round, "dev_1"]["metrics"] == {}
 
 
-def test_who_joins_is_told_what_all_rounds_cost_and_work_with_less_noise_is_declined(
+def test_joining_shows_the_cost_of_all_rounds_and_declines_less_noise(
     stand_in: StandIn, phone: Phone, caplog: pytest.LogCaptureFixture
 ) -> None:
     stand_in.promised = {"privacy": {"target_epsilon": 4.0, "delta": 1e-5, "noise_multiplier": 2.0}}

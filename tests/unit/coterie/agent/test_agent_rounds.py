@@ -96,9 +96,7 @@ def test_seeds_differ_by_task_round_and_device() -> None:
     assert all(0 <= seed < 2**63 for seed in seeds)
 
 
-def test_keys_and_identity_are_private_files_and_a_second_start_needs_no_token(
-    stand_in: StandIn, tmp_path: Path
-) -> None:
+def test_keys_and_identity_are_private_files_and_restart_needs_no_token(stand_in: StandIn, tmp_path: Path) -> None:
     agent_at(stand_in, tmp_path)
     for name in ("keys.json", "device.json", "ledger.db"):
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
@@ -335,9 +333,7 @@ def test_running_before_joining_says_what_to_do(stand_in: StandIn, tmp_path: Pat
         agent_at(stand_in, tmp_path).run()
 
 
-def test_a_paused_device_declines_and_sends_nothing_and_works_when_it_is_resumed(
-    stand_in: StandIn, tmp_path: Path
-) -> None:
+def test_paused_device_declines_and_sends_nothing_until_resumed(stand_in: StandIn, tmp_path: Path) -> None:
     def resume_after_first(result: RoundResult) -> None:
         if result.round == 1:
             agent.home.save_private_settings({"paused": False, "costs": {"quadratic": 1.0}})

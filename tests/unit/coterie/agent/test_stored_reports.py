@@ -7,7 +7,7 @@ import json
 from coterie.agent.report import Delivery, without_figures
 
 
-def test_figures_that_nobody_called_public_are_left_out_and_nothing_else_changes() -> None:
+def test_non_public_metrics_are_left_out_and_nothing_else_changes() -> None:
     stored = json.loads(Delivery(None, 3.0, "report", {"loss": 0.5}).report())
     stored.pop("public_metrics", None)
     assert json.loads(without_figures(json.dumps(stored))) == stored | {"metrics": {}}

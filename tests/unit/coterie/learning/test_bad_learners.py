@@ -128,7 +128,7 @@ def test_beside_noise_what_went_wrong_with_number_of_samples_stays_at_home(
     assert "salary" not in str(stand_in.declined)
 
 
-def test_beside_noise_training_that_diverged_is_noise_around_zeros_and_no_decline(
+def test_diverged_training_with_noise_sends_noise_around_zeros(
     stand_in: StandIn, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Declining would tell of the data: whether training diverges depends on it, and no noise covers that."""

@@ -56,9 +56,7 @@ def test_projection_lands_on_the_ball() -> None:
 
 @given(st.integers(0, 2**32), st.integers(1, 20), st.floats(0.01, 20))
 @settings(max_examples=50, deadline=None)
-def test_replacing_one_sample_moves_the_clipped_step_by_at_most_its_sensitivity(
-    seed: int, batch: int, clip: float
-) -> None:
+def test_replacing_a_sample_moves_the_clipped_step_within_sensitivity(seed: int, batch: int, clip: float) -> None:
     """‖Δx‖₁ ≤ 2ηC/B, the bound the Laplace scale is made of."""
     rng = np.random.default_rng(seed)
     samples, labels = rng.normal(size=(batch, 6)), rng.integers(0, 3, batch)

@@ -123,7 +123,7 @@ def test_flat_parameters_go_out_and_in_unchanged() -> None:
         one.put(vector[1:], before)
 
 
-def test_clipped_gradients_of_all_samples_with_a_wide_bound_are_the_mean_gradient() -> None:
+def test_clipped_gradients_under_a_wide_bound_equal_the_mean_gradient() -> None:
     """Σ_e g_e / n = ∇ mean loss, when no sample's gradient is clipped."""
     with seeded(1):
         model = torch.nn.Linear(4, 3)

@@ -56,7 +56,7 @@ def test_device_declines_to_noise_statistics_and_noises_model_without_them(tmp_p
         assert [str(result.outcome) for result in summary.rounds] == ["accepted"]
 
 
-def test_without_noise_statistics_travel_as_changes_whose_mean_is_the_mean_of_values(tmp_path: Path) -> None:
+def test_statistics_travel_as_changes_whose_mean_is_the_values_mean(tmp_path: Path) -> None:
     with StandIn(model_bytes(module()), rounds=1, training={"epochs": 3}) as server:
         agent = agent_of(server, tmp_path, "all")
         agent.run()

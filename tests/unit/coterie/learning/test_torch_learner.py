@@ -139,7 +139,7 @@ def _worst(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return (outputs - targets).abs().max()
 
 
-def test_an_iterator_gives_what_there_is_at_first_and_after_each_round_what_has_come() -> None:
+def test_iterator_yields_initial_state_and_then_news_of_each_round() -> None:
     """3 samples, then 2 more, then an end: 5 stay."""
     arrivals = iter([[(torch.ones(1), 0)] * 3, [(torch.zeros(1), 1)] * 2])
     learner = TorchLearner(torch.nn.Linear(1, 2), arrivals)

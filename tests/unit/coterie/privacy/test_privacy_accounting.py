@@ -186,7 +186,7 @@ def test_a_charge_that_makes_no_sense_is_refused(fields: dict[str, object]) -> N
         Charge(**(good | fields))  # type: ignore[arg-type]  # as above
 
 
-def test_a_device_left_out_at_multiplier_one_costs_what_the_audit_measured_when_it_is_replaced() -> None:
+def test_left_out_charge_at_multiplier_one_matches_the_replaced_audit() -> None:
     """4.38 claimed; an attacker who compares two updates of the clip norm, opposite each other, measured 9.75."""
     charge = accounting.gaussian_charge("task", 0, "update", "device", 1.0)
     assert accounting.total([charge], 1e-5, "device") == pytest.approx(4.377, abs=1e-3)

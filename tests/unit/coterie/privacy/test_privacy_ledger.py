@@ -128,7 +128,7 @@ def test_a_preview_writes_nothing_and_skips_what_is_already_charged(tmp_path: Pa
     assert ledger.spent().releases == 1
 
 
-def test_a_device_level_limit_refuses_releases_that_hide_single_examples_only(tmp_path: Path) -> None:
+def test_device_level_limit_refuses_example_level_releases(tmp_path: Path) -> None:
     ledger = PrivacyLedger(tmp_path / "ledger", Limit(5.0, 1e-6, unit="device"))
     with pytest.raises(BudgetExceeded) as refused:
         ledger.charge(accounting.priced_charge("market", 0, "update", 1e-6))
@@ -256,7 +256,7 @@ for step in range(1, 200):
 """
 
 
-def test_killed_before_any_statement_nothing_is_lost_and_nothing_counted_twice(tmp_path: Path) -> None:
+def test_killed_before_any_statement_loses_and_double_counts_nothing(tmp_path: Path) -> None:
     path, receipts = tmp_path / "ledger", tmp_path / "receipts"
     script = [sys.executable, "-c", KILLED_AT_EVERY_STATEMENT, str(path), str(receipts)]
     steps = int(subprocess.run(script, check=True, capture_output=True, text=True, timeout=900).stdout)
@@ -308,7 +308,7 @@ def test_same_bytes_are_charged_once_and_others_under_name_of_their_own(tmp_path
     assert ledger.spent().epsilon == pytest.approx(total([update(1), update(2)], 1e-6), rel=1e-12)
 
 
-def test_bytes_are_another_release_than_a_charge_of_version_0_1_0_that_named_none(tmp_path: Path) -> None:
+def test_unnamed_charge_of_0_1_0_does_not_match_a_release_by_bytes(tmp_path: Path) -> None:
     ledger = PrivacyLedger(tmp_path / "ledger", LIMIT)
     ledger.charge(update(1))
     assert ledger.charge(dataclasses.replace(update(1), digest="a" * 64)).charge.purpose == "update#2"
@@ -323,7 +323,7 @@ def test_checking_writes_nothing(tmp_path: Path) -> None:
     assert ledger.history() == []
 
 
-def test_a_ledger_put_back_from_a_backup_says_how_many_releases_it_cannot_know_of(tmp_path: Path) -> None:
+def test_restored_ledger_reports_releases_it_cannot_know_of(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     ledger = PrivacyLedger(path, WIDE)
     ledger.charge(update(0))

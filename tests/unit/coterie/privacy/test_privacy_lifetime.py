@@ -38,7 +38,7 @@ def test_fifty_rounds_within_four_need_noise_of_seven_point_six_four_five() -> N
 
 @settings(deadline=None, max_examples=40)
 @given(st.floats(0.05, 40.0), st.sampled_from([1e-7, 1e-6, 1e-5, 1e-3]), st.integers(1, 400), st.floats(1e-6, 0.2))
-def test_the_chosen_noise_composes_to_no_more_than_the_target_and_less_noise_to_more(
+def test_chosen_noise_meets_the_target_and_less_noise_would_exceed_it(
     target: float, delta: float, rounds: int, less: float
 ) -> None:
     """As the ledger composes it, charge by charge."""

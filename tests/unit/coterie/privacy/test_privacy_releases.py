@@ -81,7 +81,7 @@ def test_what_each_release_costs() -> None:
         assert total([raw.charge("t", 1, "update")], 1e-5) == math.inf
 
 
-def test_what_is_larger_than_the_bound_is_clipped_and_what_is_not_finite_leaves_as_noise_alone() -> None:
+def test_oversized_updates_are_clipped_and_non_finite_become_pure_noise() -> None:
     """A refusal would tell of the data."""
     large: Arrays = {"w": np.full(SIZE, 100.0)}
     mean = np.mean([flat(Change(large, 1.0, 0.1).tensors(SeededStream(k))) for k in range(200)], axis=0)

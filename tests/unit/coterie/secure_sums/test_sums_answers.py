@@ -82,7 +82,7 @@ def test_the_least_variance_everywhere_costs_what_the_terms_say(sum_fixture: Sum
     assert charges[-1] == pytest.approx(math.sqrt(4.0 + (terms.honest - 1) * 0.01), rel=1e-6)
 
 
-def test_an_owner_who_counts_on_its_company_alone_is_charged_for_their_noise_alone(sum_fixture: SumFixture) -> None:
+def test_owner_relying_on_own_company_is_charged_for_their_noise_only(sum_fixture: SumFixture) -> None:
     terms = survey_terms(sum_fixture, 0.01, 4.0)
     company = Circle(count="company", company_least=2)
     assert answer_multiplier(0.5, terms, company) == pytest.approx(math.sqrt(0.5 + 2 * 0.01), rel=1e-6)
@@ -90,7 +90,7 @@ def test_an_owner_who_counts_on_its_company_alone_is_charged_for_their_noise_alo
     assert answer_alone(0.5, terms) == pytest.approx(1.0)  # 1/(2·0.5): its own noise and nobody else's
 
 
-def test_a_survey_joined_takes_the_noise_and_the_scale_that_follow_from_it_and_no_other(
+def test_joined_survey_uses_exactly_its_implied_noise_and_scale(
     sum_fixture: SumFixture,
 ) -> None:
     pricing = {"variance_low": 0.01, "variance_high": 4.0, "constant": 10.0}

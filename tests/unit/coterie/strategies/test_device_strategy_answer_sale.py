@@ -76,7 +76,7 @@ def test_whom_nothing_can_betray_answers_as_clearly_as_may_be(tmp_path: Path) ->
     assert choose_variance(Device(tmp_path, PRIVATE).context(survey_work(offer))) == 0.5
 
 
-def test_a_survey_that_understates_correlation_gets_no_clearer_answer_where_the_owner_knows_better(
+def test_survey_understating_correlation_gets_no_clearer_answer(
     tmp_path: Path,
 ) -> None:
     """The larger a v the device believes in, the less noise it adds (φ = 1/θ − v) and the less it takes for it."""

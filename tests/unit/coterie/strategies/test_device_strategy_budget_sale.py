@@ -113,7 +113,7 @@ def test_computing_is_measured_priced_and_told_to_nobody(tmp_path: Path) -> None
     assert not {"effort", "computing", "cycles"} & set(json.loads(delivery.report()))
 
 
-def test_an_offer_below_what_computing_costs_is_declined_without_a_word_about_it(tmp_path: Path) -> None:
+def test_offer_below_computing_cost_is_declined_without_a_reason(tmp_path: Path) -> None:
     """U(0.4) = 0.4 − 0.16 − 0.08 = 0.16 credits at r = 1; 40 samples of 1e6 cycles at 1 GHz cost κ · 4e16."""
     effort = {"cycles_per_sample": 1e6, "hertz": 1e9, "joules_per_sample": None}
     for kappa, sells in ((3.9e-18, True), (4.1e-18, False)):

@@ -160,7 +160,7 @@ def test_a_device_that_settled_on_the_wrong_model_finds_its_own(tmp_path: Path) 
     assert bench.round([0.1, 1.5], round=5).model_index == 1
 
 
-def test_first_choices_among_near_equal_models_are_drawn_and_later_ones_are_not(tmp_path: Path) -> None:
+def test_only_first_choices_among_near_equal_models_are_drawn(tmp_path: Path) -> None:
     """Slopes 0.1 and 0.05 for slope 2: relative losses 0.974 and 1.026, a lead of 0.026 for line 0 at λ = 0.5."""
     first: dict[int, list[int]] = {1: [], 2: [], 3: [], 4: []}
     for device in range(12):
@@ -180,7 +180,7 @@ def test_a_device_draws_nothing_where_a_model_leads_clearly(tmp_path: Path) -> N
         assert bench.round([0.5, 0.0]).model_index == 0
 
 
-def test_a_round_done_again_draws_the_same_model_with_words_the_platform_does_not_know(tmp_path: Path) -> None:
+def test_repeated_round_gives_the_same_model_despite_unknown_enum_values(tmp_path: Path) -> None:
     """The release of a round is stored: were another model drawn, its bytes would be handed in for the wrong one."""
     chosen = []
     for device in range(8):

@@ -365,7 +365,7 @@ def test_who_repeats_models_last_change_or_another_members_update_is_found(circl
     assert found["c"] == ("rejected", "its update is a copy of b")
 
 
-def test_a_member_that_only_sends_noise_is_found_in_a_few_rounds_and_one_that_learns_is_not(circle: Circle) -> None:
+def test_noise_only_member_is_detected_and_learning_member_is_not(circle: Circle) -> None:
     aim = direction(100, norm=0.4)
     seen = {}
     for number in range(1, 7):

@@ -55,7 +55,7 @@ def test_a_device_mixes_what_its_neighbour_sent_and_takes_its_own_step(
     assert "consensus_distance" not in delivery.metrics
 
 
-def test_where_no_noise_is_promised_a_device_tells_how_far_its_neighbours_are(
+def test_device_without_promised_noise_reports_neighbour_distances(
     office: PostOffice, ada: Device, bobby: Device
 ) -> None:
     theirs = np.arange(SIZE, dtype=np.float32)
@@ -67,7 +67,7 @@ def test_where_no_noise_is_promised_a_device_tells_how_far_its_neighbours_are(
 
 
 @pytest.mark.parametrize("terms", [{}, {"sensitivity": "paper"}])
-def test_nothing_that_noise_does_not_provably_hide_goes_beyond_the_owners_circle(
+def test_nothing_unhidden_by_noise_leaves_the_owners_circle(
     office: PostOffice, ada: Device, bobby: Device, terms: dict[str, Any]
 ) -> None:
     work = work_for(ada, [bobby], noised=bool(terms), privacy="partial", terms=terms)
@@ -124,7 +124,7 @@ def test_neighbours_that_exchange_come_together_and_learn(
     ],
     ids=["stale round", "other plan", "wrong size", "not finite"],
 )
-def test_a_letter_of_another_round_or_plan_or_without_sound_parameters_counts_as_missing(
+def test_letter_of_another_round_or_plan_or_bad_parameters_is_missing(
     office: PostOffice, ada: Device, bobby: Device, values: Any, round: int, version: int
 ) -> None:
     write(office, bobby, ada, values, round, version)

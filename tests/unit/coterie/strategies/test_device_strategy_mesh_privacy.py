@@ -20,7 +20,7 @@ from tests.unit.coterie.strategies.mesh_devices import (
 )
 
 
-def test_a_noised_device_has_nothing_to_hide_at_first_and_then_hides_its_last_step(
+def test_noised_device_hides_nothing_at_first_and_then_its_last_step(
     office: PostOffice, ada: Device, bobby: Device
 ) -> None:
     first = ada.round(work_for(ada, [bobby], 1, noised=True, trusted=False))
@@ -113,7 +113,7 @@ def test_raw_parameters_kept_from_before_are_not_sent_once_noise_is_due(
     assert drawn.scale > 0.0
 
 
-def test_what_a_noised_device_sends_next_depends_on_earlier_samples_only_through_what_it_sent(
+def test_noised_message_depends_on_earlier_samples_via_what_was_sent(
     office: PostOffice, tmp_path: Path, bobby: Device
 ) -> None:
     """The claim behind ε per round: given y, a sample of an earlier batch changes nothing any more.

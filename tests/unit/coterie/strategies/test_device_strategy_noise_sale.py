@@ -111,7 +111,7 @@ def test_trusted_members_and_heads_sell_nothing_whatever_they_are_offered(circle
 
 
 @pytest.mark.parametrize("role", ["member", "solo"])
-def test_a_repeat_after_a_crash_claims_what_was_released_though_costs_have_changed(circle: Circle, role: str) -> None:
+def test_repeat_after_crash_claims_the_release_though_costs_changed(circle: Circle, role: str) -> None:
     work = selling(circle, role)
     first = Clusters().prepare(context_of(circle, work))
     again = Clusters().prepare(context_of(circle, work, quadratic=5.0))

@@ -29,7 +29,7 @@ def loss_and_slope(weights: Any, inputs: Any, targets: Any) -> tuple[float, Any]
     return loss, np.concatenate([(shares.T @ inputs).ravel(), shares.sum(axis=0)]) / len(targets)
 
 
-def test_a_growing_device_takes_every_round_and_its_regret_is_that_of_the_best_fixed_model(tmp_path: Path) -> None:
+def test_growing_device_joins_every_round_and_reports_best_model_regret(tmp_path: Path) -> None:
     """Against the minimum found apart, by another program on the same batches; without neighbours, so nothing mixes."""
     office = PostOffice(tmp_path)
     everything, draw = samples(5, 600), np.random.default_rng(1)

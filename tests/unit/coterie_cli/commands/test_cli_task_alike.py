@@ -76,7 +76,7 @@ def test_a_file_that_holds_no_records_is_refused_with_the_place(run: Any, text: 
     assert why in str(found.exception)
 
 
-def test_an_owner_says_what_privacy_is_worth_and_nothing_else_of_its_settings_changes(tmp_path: Path) -> None:
+def test_owner_sets_the_value_of_privacy_and_changes_nothing_else(tmp_path: Path) -> None:
     home = DeviceHome(tmp_path / "phone")
     home.save_identity(DeviceIdentity("dev_1", "phone", "own_1", "http://here", "ck_1.x"))
     home.save_private_settings({"answer": 21.5})

@@ -141,7 +141,7 @@ def test_csv_has_every_version_and_leaves_open_what_was_not_measured(run: Run) -
     ]
 
 
-def test_a_publisher_sees_each_device_s_own_figures_of_the_newest_version_that_was_measured(run: Run) -> None:
+def test_publisher_sees_device_metrics_of_the_newest_measured_version(run: Run) -> None:
     lines = run("figures", "digits").splitlines()
     assert lines[0] == "digits, version 1"
     assert lines[2].split() == ["dev_1", "30", "60.0%"]

@@ -124,7 +124,7 @@ async def test_what_cannot_be_a_key_is_refused_without_asking(key: str) -> None:
     assert registry.asked == 0
 
 
-async def test_an_address_that_guesses_is_not_heard_until_its_minute_is_over_and_others_are() -> None:
+async def test_guessing_address_is_ignored_for_a_minute_and_others_are_not() -> None:
     registry, wall = FakeRegistry(), Wall()
     door = _door(registry, wall)
     await door.identify("Bearer key1", HOME)

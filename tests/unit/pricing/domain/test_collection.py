@@ -87,7 +87,7 @@ def test_the_prices_bring_the_planned_total_about(survey: Survey, share: float, 
 
 @settings(deadline=None)
 @given(surveys(wide=False), shares, st.sampled_from(MODES))
-def test_narrow_bounds_give_an_equilibrium_or_say_that_no_positive_prices_exist(
+def test_narrow_bounds_give_an_equilibrium_or_report_no_positive_prices(
     survey: Survey, share: float, mode: Prices
 ) -> None:
     assume(survey.users > 1)

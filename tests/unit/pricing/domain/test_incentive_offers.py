@@ -106,7 +106,7 @@ def test_every_leader_quotes(solver: str) -> None:
     assert 500_000 < quote.offers[0].price_microcredits < 3_000_000
 
 
-def test_agnostic_devices_are_told_of_no_risk_and_sell_what_is_expected_of_those_who_know_none() -> None:
+def test_agnostic_devices_see_no_risk_and_sell_as_the_uninformed_would() -> None:
     quote = market_quote(8, Purse(ESCROW, 1), solver="agnostic", risk_weight=0.2)
     for offer in quote.offers:
         assert offer.external_risk == 0.0
@@ -221,7 +221,7 @@ def survey_of(n: int, parameters: CorrelatedParameters) -> Survey:
 
 @pytest.mark.parametrize("prices", ["pivot", "even", "personal"])
 @pytest.mark.parametrize("credits", [2, 20, 60, 400])
-def test_expected_answers_fit_the_budget_and_no_other_paid_answer_is_worth_more(prices: str, credits: int) -> None:
+def test_expected_answers_fit_the_budget_and_are_the_most_valuable(prices: str, credits: int) -> None:
     """At whole micro-credits: Σ paid ≤ budget, every U_i ≈ 0, and on a grid no variance still paid for gains."""
     n, parameters = 9, CorrelatedParameters.model_validate({"prices": prices})
     quote = quote_correlated("tsk_1", 1, names(n), some_ties(n), parameters, Purse(credits * MICRO, 1))

@@ -88,7 +88,7 @@ def test_a_claim_that_cannot_be_counts_as_no_noise(mechanism: str, parameter: fl
     assert total([total_of(charge)], DELTA) == math.inf
 
 
-def test_a_settlement_of_version_0_1_0_is_recognised_and_another_adjacency_is_another_charge() -> None:
+def test_settlement_of_0_1_0_is_recognised_and_adjacency_is_distinguished() -> None:
     """What was hashed then: mechanism, parameter, unit, rate (0 is 1) and steps (0 is 1)."""
     assert key_of(claimed("zcdp", 0.25)) == ["zcdp", 0.25, "example", 1.0, 1]
     assert key_of(claimed("gaussian", 0.1, 0.01, 7)) == ["gaussian", 0.1, "example", 0.01, 7]

@@ -108,7 +108,7 @@ def test_privacy_without_weight_takes_the_least_noise() -> None:
     assert plan.value == pytest.approx(0.05 * 0.04)
 
 
-def test_a_device_held_at_no_noise_makes_the_value_infinite_and_leaves_the_others_alone() -> None:
+def test_device_with_zero_noise_has_infinite_value_and_affects_no_other() -> None:
     plan = bounded_noise([5.0, 5.0], NoiseWeights(), high=[0.0, math.inf])
     assert plan.value == math.inf
     assert plan.noise[0] == 0.0

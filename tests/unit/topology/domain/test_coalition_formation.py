@@ -52,7 +52,7 @@ def test_payoffs_sum_to_value_and_surplus_leaves_nobody_worse_than_alone(seed: i
 
 @QUICK
 @given(seed=st.integers(0, 10**6), size=st.integers(1, 6))
-def test_ends_are_partitions_feasible_individually_rational_and_below_the_optimum(seed: int, size: int) -> None:
+def test_results_are_feasible_rational_partitions_below_the_optimum(seed: int, size: int) -> None:
     game = random_game(seed, size)
     best, solo = baselines.optimum(game), baselines.non_cooperative(game).payoff
     for method in ("rounds", "sweep"):
@@ -109,7 +109,7 @@ def test_two_strangers_profit_from_pairing_only_where_that_is_allowed() -> None:
     assert form(Game(graph, 1.0, stakes=Stakes(strangers="noise_max")), singletons(2)).partition == ((0, 1),)
 
 
-def test_preference_is_refused_by_history_and_by_members_but_being_alone_never_is() -> None:
+def test_history_and_members_can_refuse_a_preference_but_never_solitude() -> None:
     game = Game(TrustGraph.from_dense(np.full((3, 3), 0.9)), 1.0)
     assert preference(game, 2, [0, 1]) == pytest.approx(49.1508550893)
     assert preference(game, 2, [0, 1], history=[frozenset({0, 1, 2})]) == -math.inf

@@ -210,9 +210,7 @@ def test_skipping_by_the_far_bound_changes_nothing(seed: int, method: Method) ->
 
 @pytest.mark.parametrize("method", ["rounds", "sweep"])
 @pytest.mark.parametrize("seed", range(20))
-def test_skipping_changes_nothing_either_where_trust_leads_through_devices_that_take_no_part(
-    seed: int, method: Method
-) -> None:
+def test_skipping_changes_nothing_where_trust_passes_through_bystanders(seed: int, method: Method) -> None:
     random = np.random.default_rng(seed)
     size, taking_part = 60, 25
     whole = TrustGraph.from_dense(random_direct(random, size, 3.0 / size, 0.0 if seed % 2 else 0.5, 1.0))

@@ -160,7 +160,7 @@ def test_a_set_network_that_names_no_device_schedules_devices_it_never_saw() -> 
         check_sets(48, 2, 4)
 
 
-def test_measured_uploads_take_the_place_of_drawn_ones_and_nobody_is_quicker_than_its_channel() -> None:
+def test_measured_uploads_replace_drawn_ones_up_to_channel_capacity() -> None:
     layout = cells_of().layout
     drawn = draw_delays(layout, np.random.default_rng(1), 1)[0]
     told = measured_delays(layout, drawn, {(0, 1): 0.35, (1, 2): 1e-9})

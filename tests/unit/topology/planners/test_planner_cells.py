@@ -134,14 +134,14 @@ def test_over_the_delay_limit_and_without_a_block_are_told_apart() -> None:
     assert seats["slow"].because.startswith("over the delay limit: ")
 
 
-def test_a_round_in_which_nobody_can_be_served_is_refused_with_the_count_of_reasons() -> None:
+def test_round_without_eligible_devices_is_refused_with_reason_counts() -> None:
     with pytest.raises(CannotPlan, match=r"1 of unknown position, 2 out of range"):
         PLANNER.plan(
             request({"a": (9, 0), "b": (9, 0), "c": (9, 0)}), inputs([cell()], {"a": 1e4, "b": 2e4, "c": None}), None
         )
 
 
-def test_unknown_identities_are_served_by_data_share_even_where_a_cell_handles_one_model() -> None:
+def test_unknown_identities_are_served_by_data_share() -> None:
     """One block, a cell for model 0 alone: of two devices without a model the one with more data is served."""
     seats = by_id(
         PLANNER.plan(

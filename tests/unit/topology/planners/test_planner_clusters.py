@@ -160,7 +160,7 @@ def test_weights_are_qualities_and_plan_carries_what_settling_needs() -> None:
     assert (plan.stakes.price, plan.stakes.member_cost, plan.stakes.head_reward) == (0.52, 1.2, 0.0)
 
 
-def test_declared_degrees_of_non_iid_data_count_up_to_the_tasks_which_all_others_get() -> None:
+def test_declared_non_iid_degrees_count_up_to_the_level_all_others_get() -> None:
     asked = request("abc")
     asked.participants[1].non_iid = 0.25
     asked.participants[2].non_iid = 1e6
@@ -170,7 +170,7 @@ def test_declared_degrees_of_non_iid_data_count_up_to_the_tasks_which_all_others
 
 
 @pytest.mark.parametrize("fitted", [False, True])
-def test_a_device_left_alone_weighs_by_its_own_degree_and_by_the_constants_played_with(fitted: bool) -> None:
+def test_unclustered_device_weighs_by_its_degree_and_the_games_constants(fitted: bool) -> None:
     """a and b are friends with data of unlike degree: each would weigh q(σ_max, its own γ) if the other stayed away."""
     truth = QualityModel(calibration="exact", loss_fit=(0.02, 0.9, 0.01, 7.0, 0.2), quality_slope=30.0)
     runs = [
@@ -249,7 +249,7 @@ def test_a_stable_plan_is_kept_where_a_fresh_one_would_pair_otherwise() -> None:
     assert groups(planned(asked, graph("abcd", ties), pb.Plan(seats=seats))) != groups(again)
 
 
-def test_without_its_head_a_cluster_elects_another_and_the_rest_find_their_old_places_again() -> None:
+def test_cluster_without_head_elects_another_and_the_rest_keep_places() -> None:
     ties = {"ab": 0.9, "ac": 0.9, "bc": 0.8, "de": 0.9}
     whole = planned(request("abcde"), graph("abcde", ties), None)
     head = by_id(whole)["b"].head_device_id
@@ -354,7 +354,7 @@ def test_every_device_has_one_seat_and_stability_is_what_the_checker_says(size: 
             assert by_id(plan)[names[member]].noise_multiplier == pytest.approx(float(noise))
 
 
-def test_a_first_plan_begins_with_the_clusters_of_another_task_and_later_ones_do_not() -> None:
+def test_only_the_first_plan_starts_from_another_tasks_clusters() -> None:
     """Two pairs of friends: begun as pairs nobody has to move, and `gone` does not matter."""
     trust = graph("abcd", {"ab": 0.9, "cd": 0.9})
     fresh = planned(request("abcd"), trust, None)

@@ -177,7 +177,7 @@ def test_seats_are_the_planners_answer_in_the_protocols_words() -> None:
     assert set(details(made)["baselines"]) == {"social", "ring", "complete"}
 
 
-def test_a_social_graph_in_parts_is_refused_with_the_parts_and_what_would_join_them() -> None:
+def test_disconnected_social_graph_is_refused_with_parts_and_remedy() -> None:
     ids = ["ada", "bob", "eve", "zoe"]
     seconds = [[0, 1, 5, 9], [1, 0, 3, 9], [5, 3, 0, 9], [9, 9, 9, 0]]
     given = inputs([(0, 1)], 4, ids=ids, seconds=seconds)
@@ -202,7 +202,7 @@ def test_no_bridge_is_built_where_no_link_is_possible() -> None:
         plan(inputs([], 2, seconds=seconds, bridge=True))
 
 
-def test_a_device_that_is_gone_is_planned_around_even_if_it_held_the_rest_together() -> None:
+def test_missing_device_is_planned_around_even_if_it_connected_the_rest() -> None:
     first = plan(inputs([(0, 1), (1, 2)], 3, rules=MeshRules(epsilon=0.01)))
     assert not any(seat.noised for seat in first.seats)
     rest = inputs([], 2, ids=["dev_0", "dev_2"])
@@ -215,7 +215,7 @@ def test_a_device_that_is_gone_is_planned_around_even_if_it_held_the_rest_togeth
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(2, 7), st.integers(0, 10_000))
-def test_bridged_plans_connect_everybody_and_noise_exactly_the_ends_of_untrusted_links(devices: int, seed: int) -> None:
+def test_bridged_plans_connect_all_devices_and_noise_only_untrusted_ends(devices: int, seed: int) -> None:
     """DP = endpoints of untrust links (spec §7), whatever trust there is."""
     draw = np.random.default_rng(seed)
     trusted = [(i, j) for i in range(devices) for j in range(i + 1, devices) if draw.random() < 0.3]
@@ -333,7 +333,7 @@ def test_batches_of_links_that_stand_follow_the_devices_speed() -> None:
     assert [seat.batch_size for seat in second.seats] == [32, 256, 256, 256]
 
 
-def test_a_link_that_stands_between_noised_devices_says_when_it_is_no_longer_trusted() -> None:
+def test_link_between_noised_devices_reports_when_it_loses_trust() -> None:
     """0 and 1 add noise because of strangers; that they stop trusting each other changes no noise, and is told."""
     bare = inputs([(0, 1)], 3, bridge=True, plan="betta", rules=MeshRules(max_degree=2))
     first = plan(bare)

@@ -72,7 +72,7 @@ CITY = people(
 )
 
 
-def test_ownership_joins_private_devices_of_one_owner_and_public_ones_in_range() -> None:
+def test_ownership_links_private_devices_of_an_owner_and_public_in_range() -> None:
     blocks = list(ownership(CITY))
     assert pairs(blocks) == [(1, 2), (5, 6)]
     assert [relation.because for block in blocks for relation in block] == [
@@ -92,7 +92,7 @@ def test_parental_needs_one_known_make_and_distance() -> None:
     assert pairs(parental(CITY, stays, anywhere)) == expected
 
 
-def test_a_device_of_unknown_place_is_nobodys_parent_at_a_distance_but_is_without_one() -> None:
+def test_device_without_location_is_never_a_distant_parent() -> None:
     nowhere = rests()
     assert pairs(parental(CITY, nowhere)) == []
     relations = [r for block in parental(CITY, nowhere, RelationRules(parental_distance_metres=0.0)) for r in block]

@@ -96,7 +96,7 @@ def everybody(graph: TrustGraph) -> Floats:
 @pytest.mark.usefixtures("engine")
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(matrices(most=6))
-def test_the_best_of_up_to_three_ties_equals_brute_force_and_its_path_explains_it(direct: Floats) -> None:
+def test_best_of_three_ties_equals_brute_force_and_its_path_explains_it(direct: Floats) -> None:
     """Largest product over paths of at most 3 edges (spec §1.3a)."""
     graph = best_graph(direct)
     for source, target in itertools.permutations(range(len(direct)), 2):
@@ -149,9 +149,7 @@ def test_all_trust_is_symmetric_and_in_range(direct: Floats, weight: float) -> N
 
 
 @given(matrices(), st.floats(0, 1))
-def test_neighbours_have_trust_equal_to_direct_and_strangers_at_most_the_indirect_share(
-    direct: Floats, weight: float
-) -> None:
+def test_neighbours_have_direct_trust_and_strangers_at_most_indirect(direct: Floats, weight: float) -> None:
     """Adjacent: α = e for every ω. Non-adjacent: α = (1−ω) τ (spec §1.3)."""
     result = trust_matrix(direct, weight)
     adjacent = direct > 0
