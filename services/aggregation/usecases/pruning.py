@@ -55,7 +55,7 @@ class Pruner:
                 f"only tasks that ended at least {LEAST_AGE_SECONDS:g} seconds ago may be pruned, not "
                 f"{older_than_seconds:g}: they may still be asked about"
             )
-        async with self.database.reading() as tx:
+        async with self.database.reading(offload=True) as tx:
             if task_id and await tasks.find_task(tx, task_id) is None:
                 raise UnknownTask(f"no task {task_id}")
             ended = await pruning.ended_before(tx, self.clock.now() - older_than_seconds, task_id)
@@ -70,7 +70,7 @@ class Pruner:
     async def _prune(self, task_id: str, found: Pruned, *, dry_run: bool) -> None:
         unused: set[str] = set()
         with suppress(_OnlyLookedError):
-            async with self.database.writing() as tx:
+            async with self.database.writing(offload=True) as tx:
                 rows, digests = await pruning.count(tx, task_id), await pruning.blobs(tx, task_id)
                 await pruning.forget(tx, task_id)
                 for some in batches(sorted(digests)):

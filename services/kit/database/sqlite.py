@@ -1,9 +1,9 @@
 """Connections to one SQLite file, and the transactions on them.
 
 SQLAlchemy's synchronous engine runs every statement. Statements run on the event loop's thread: a statement of a
-request takes tens of microseconds, less than to hand it to another thread and back. Whatever may wait for another
-process or for the disk runs on a thread: opening a connection, BEGIN IMMEDIATE, COMMIT, ROLLBACK of a writer, and every
-statement of a transaction with `offload`.
+request takes tens of microseconds, less than handing it to another thread and back. Whatever may wait for another
+process or for the disk runs on a thread: opening a connection, waiting for a writer in another process, COMMIT,
+ROLLBACK of a writer, and every statement of a transaction with `offload`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import asyncio
 import fcntl
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
 from pathlib import Path
@@ -29,11 +29,12 @@ MAX_CONNECTIONS = 16
 """Transactions at a time, and threads for them."""
 ACQUIRE_TIMEOUT_SECONDS = 30.0
 """How long a transaction waits for a connection."""
+_BUSY_TIMEOUT = "PRAGMA busy_timeout=10000"
 _PRAGMAS = (
     "PRAGMA journal_mode=WAL",
     "PRAGMA synchronous=FULL",
     "PRAGMA foreign_keys=ON",
-    "PRAGMA busy_timeout=10000",
+    _BUSY_TIMEOUT,
     "PRAGMA cache_size=-8000",
 )
 _log = get_logger()
@@ -64,7 +65,7 @@ class SqliteConnections:
         """Open a transaction on a snapshot of the database, with or without `snapshot`; it never waits for writers."""
         with translated_errors():
             async with self._session() as session:
-                session.begin("BEGIN", offload=offload)
+                session.begin_reading(offload=offload)
                 yield SqliteTransaction(session)
 
     @asynccontextmanager
@@ -72,7 +73,7 @@ class SqliteConnections:
         """Open the one transaction that may write; commit it unless the block raises."""
         with translated_errors():
             async with self._writer, self._session() as session:
-                await session.in_thread(partial(session.begin, "BEGIN IMMEDIATE", offload=offload))
+                await session.begin_writing(offload=offload)
                 transaction = SqliteTransaction(session)
                 yield transaction
                 await session.in_thread(session.connection.commit)
@@ -111,8 +112,7 @@ class SqliteConnections:
 
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[_Session]:
-        async with asyncio.timeout(ACQUIRE_TIMEOUT_SECONDS):
-            await self._available.acquire()
+        await self._acquire()
         session = self._idle.pop() if self._idle else _Session(self.engine, self._threads)
         try:
             if not session.is_open:
@@ -124,6 +124,13 @@ class SqliteConnections:
                 self._available.release()
             else:  # shielded: a cancelled caller must not leave the connection inside a transaction
                 await asyncio.shield(asyncio.ensure_future(self._roll_back(session)))
+
+    async def _acquire(self) -> None:
+        if not self._available.locked():  # a timer costs as much as a short statement
+            await self._available.acquire()
+            return
+        async with asyncio.timeout(ACQUIRE_TIMEOUT_SECONDS):
+            await self._available.acquire()
 
     async def _roll_back(self, session: _Session) -> None:
         try:
@@ -144,7 +151,7 @@ class _Session:
 
     def __init__(self, engine: sa.Engine, threads: ThreadPoolExecutor) -> None:
         self._engine, self._threads = engine, threads
-        self._running: asyncio.Future[Any] | None = None
+        self._running: Future[Any] | None = None
         self._is_reading = self._offload = False
         self.is_open = False
 
@@ -153,11 +160,22 @@ class _Session:
         self._driver = cast("sqlite3.Connection", self.connection.connection.driver_connection)
         self.is_open = True
 
-    def begin(self, statement: str, *, offload: bool) -> None:
-        """Begin a transaction; with `offload` its statements run on a thread."""
-        self._is_reading, self._offload = statement == "BEGIN", offload
+    def begin_reading(self, *, offload: bool) -> None:
+        """Begin a transaction that only reads; with `offload` its statements run on a thread."""
+        self._is_reading, self._offload = True, offload
         self.connection.begin()
-        self._driver.execute(statement)
+        self._driver.execute("BEGIN")
+
+    async def begin_writing(self, *, offload: bool) -> None:
+        """Begin a transaction that may write; wait on a thread if another process is writing."""
+        self._is_reading, self._offload = False, offload
+        self.connection.begin()
+        self._driver.execute("PRAGMA busy_timeout=0")
+        with suppress(sqlite3.OperationalError):
+            self._driver.execute("BEGIN IMMEDIATE")
+        self._driver.execute(_BUSY_TIMEOUT)
+        if not self._driver.in_transaction:
+            await self.in_thread(self._driver.execute, "BEGIN IMMEDIATE")
 
     async def run(self, function: Callable[..., T], *arguments: Any) -> T:
         """Call a function of the connection where the transaction's statements run."""
@@ -171,9 +189,8 @@ class _Session:
 
     async def in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
         """Call a function of the connection on a thread, where it goes on if the caller is cancelled."""
-        running = asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
-        self._running = running
-        result = await asyncio.shield(running)
+        self._running = self._threads.submit(function, *arguments)
+        result: T = await asyncio.wrap_future(self._running)
         self._running = None
         return result
 
@@ -189,7 +206,7 @@ class _Session:
     async def roll_back(self) -> bool:
         """Wait for what still runs, then roll back; False if the connection was never opened."""
         if self._running is not None:
-            await asyncio.wait([self._running])
+            await asyncio.gather(asyncio.wrap_future(self._running), return_exceptions=True)
         if self.is_open:
             await self.in_thread(self._roll_back)
         return self.is_open

@@ -38,7 +38,7 @@ async def database(settings: ServiceSettings, service: str) -> Finding:
         return found(check, "ok", "none yet; made at the first start")
     opened = Database(settings.database_for(service), service)
     try:
-        async with opened.reading() as connection:
+        async with opened.reading(offload=True) as connection:
             if opened.is_sqlite:
                 sound = (await connection.exec_driver_sql("PRAGMA quick_check(1)")).scalar_one()
                 if sound != "ok":

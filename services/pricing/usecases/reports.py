@@ -48,7 +48,7 @@ class Reports:
         """Totals over all tasks, or of one."""
         require_role("admin", "publisher")
         checks.optional_name("task_id", task_id)
-        async with self._database.reading() as tx:
+        async with self._database.reading(offload=True) as tx:
             await _check_visible(tx, task_id, "")
             tasks = await payments.task_costs(tx, task_id, MOST_TASKS)
             outstanding = await ledger_store.sum_balances(tx, "escrow")

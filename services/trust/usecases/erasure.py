@@ -24,7 +24,7 @@ class Erasure:
     async def erase(self, device_id: str) -> Device:
         """Revokes a device and forgets it, in one transaction; repeating it changes nothing."""
         require_device(device_id)
-        async with self._database.writing() as tx:
+        async with self._database.writing(offload=True) as tx:
             await social.locked(tx)
             device = await devices.by_id(tx, device_id) if checks.is_id("dev", device_id) else None
             if device is None:

@@ -49,7 +49,7 @@ class Graphs:
         checks.finite("least", least, least=0, most=1)
         checks.at_most("device_ids", len(device_ids), MOST_DEVICES)
         await self._sight.note("graph", owner_id or f"{len(device_ids)} devices")
-        async with self._database.reading() as tx:
+        async with self._database.reading(offload=True) as tx:
             view = await self._sight.view(tx)
             wanted = await self._wanted(tx, view, device_ids, owner_id)
             pairs, moment = await self._memory.pairs_at(tx, at)

@@ -63,7 +63,7 @@ class Imports:
         checks.text("name", header.name, least=1, most=60)
         checks.text("owner_name", header.owner_name, least=1)
         now = self._clock.now()
-        async with self._database.writing() as tx:
+        async with self._database.writing(offload=True) as tx:
             await imports.begin(tx, header, now)
             await audit.note(tx, now, "import", header.name, f"devices of {header.owner_name}")
             state = await self._known(tx, header.name)
@@ -94,7 +94,7 @@ class Imports:
     async def _store(self, name: str, chunk: Chunk, names: dict[str, int]) -> ImportState:
         now = self._clock.now()
         fresh = dict(names)  # adopted only once the transaction is through
-        async with self._database.writing() as tx:
+        async with self._database.writing(offload=True) as tx:
             state = await imports.by_name(tx, name, for_update=True)
             assert state is not None  # begun by this very run
             rest = _named(_behind(chunk, state.last_line), name)

@@ -89,7 +89,7 @@ class SocialRelations:
         wanted = {named(kind) for kind in kinds} or set(KINDS)
         chosen = [kind for kind in STORED_KINDS if kind in wanted]
         now = self._clock.now()
-        async with self._database.writing() as tx:
+        async with self._database.writing(offload=True) as tx:
             await social.locked(tx)
             derived = await self._encountering.anew(tx, chosen, now)
             counted = await relations.counts(tx)
@@ -111,7 +111,7 @@ class SocialRelations:
         require_role()
         checks.at_most("devices", len(device_ids), MOST_RELATED)
         wanted = {named(kind).value for kind in kinds}
-        async with self._database.reading() as tx:
+        async with self._database.reading(offload=True) as tx:
             places = {entry.number: p for p, entry in enumerate(await self._directory.require(tx, *device_ids))}
             found = await relations.every_pair(tx, at or None, list(places))
         pairs = {(places[low], places[high]) for low, high, kind, _ in found if kind in wanted}

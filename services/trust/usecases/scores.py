@@ -96,7 +96,7 @@ class Scores:
         if device_a == device_b:
             raise SelfTrust("a device trusts itself fully; ask about two different devices")
         await self._sight.note("explain", device_a, device_b)
-        async with self._database.reading() as tx:
+        async with self._database.reading(offload=True) as tx:
             a, b = await self._directory.require(tx, device_a, device_b)
             view = await self._sight.view(tx)
             view.require(a, b)
@@ -175,7 +175,7 @@ class Scores:
         require_device(device_id)
         wanted = page_size(limit, usual=20)
         await self._sight.note("peers", device_id)
-        async with self._database.reading() as tx:
+        async with self._database.reading(offload=True) as tx:
             (me,) = await self._directory.require(tx, device_id)
             pairs, moment = await self._memory.pairs_at(tx, at)
             graph = await self._memory.graph(pairs, moment, me.number)
@@ -220,7 +220,7 @@ class Scores:
         checks.at_most("device_ids", len(device_ids), most)
         if len(set(device_ids)) < len(device_ids):
             raise InvalidField("device_ids must be distinct; remove the repetitions")
-        async with self._database.reading() as tx:
+        async with self._database.reading(offload=True) as tx:
             entries = await self._directory.require(tx, *device_ids)
             pairs, moment = await self._memory.pairs_at(tx, at)
             numbers = np.array([entry.number for entry in entries], dtype=np.int64)
