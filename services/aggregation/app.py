@@ -58,7 +58,7 @@ class App:
         self.duty_index = DutyIndex(self.database, notifier)
         leases = Leases(self.database, clock, settings.replica)
         closer = Closer(self.database, model_files, clock, settings.replica, leases)
-        chair = Coordinator(self.database, self.clients, model_files, self.duty_index, notifier, clock)
+        coordinator = Coordinator(self.database, self.clients, model_files, self.duty_index, notifier, clock)
         opener = Opener(self.database, self.clients, clock)
         self.conductor = Conductor(
             database=self.database,
@@ -66,10 +66,10 @@ class App:
             opener=opener,
             newcomers=LateJoiners(self.database, opener, notifier, clock),
             closer=closer,
-            chair=chair,
-            tending=RoundMonitor(opener, chair, leases, clock),
+            sum_coordinator=coordinator,
+            tending=RoundMonitor(opener, coordinator, leases, clock),
             measuring=Measuring(self.database, notifier, clock),
-            totals=Unmasking(self.database, model_files, closer, chair.retry, clock),
+            unmasking=Unmasking(self.database, model_files, closer, coordinator.retry, clock),
             settler=Settler(self.database, self.clients, model_files.blobs, clock),
             notifier=notifier,
             clock=clock,

@@ -101,7 +101,11 @@ async def test_a_lie_told_while_the_sum_is_being_closed_is_counted_too(
     client, people, task_id = await seated(service, tmp_path)
     await people.until_work("dev_a")
     terms = {"now": Terms.read((await client.get_work("dev_a")).sum)}
-    people.twists["dev_b"], close, closing = off_by_one("dev_b", terms), SurvivorAgreement._close, asyncio.Event()
+    people.twists["dev_b"], close, closing = (
+        off_by_one("dev_b", terms),
+        SurvivorAgreement.accept_shares,
+        asyncio.Event(),
+    )
 
     def may_answer(device: str) -> bool:
         return closing.is_set() if device == "dev_b" else people.has("dev_b", DutyKind.COMMIT)
@@ -114,7 +118,7 @@ async def test_a_lie_told_while_the_sum_is_being_closed_is_counted_too(
         await close(self, *counted)
 
     people.may_answer = may_answer
-    monkeypatch.setattr(SurvivorAgreement, "_close", close_after_one_more)
+    monkeypatch.setattr(SurvivorAgreement, "accept_shares", close_after_one_more)
     for device in DEVICES:
         await people.deliver(device, change_of(device), weight=weight_of(device))
     ended = await people.finish(task_id)

@@ -7,13 +7,13 @@ function of what the clerks said, so every replica decides alike.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import comb
 
 from coterie.secure_sums.grid import Extent
 from coterie.secure_sums.letters import FaultKind
-from coterie.secure_sums.masks import commit_quorum, held_shares
+from coterie.secure_sums.masks import held_shares
 from coterie.secure_sums.terms import Terms
 
 Devices = frozenset[str]
@@ -160,19 +160,6 @@ def _contradicting(told: Mapping[int, Mapping[int, bytes]], share: int, threshol
 def is_whole_answer(position: int, shares: Collection[int], clerks: int, threshold: int) -> bool:
     """Whether a clerk told exactly the shares it holds."""
     return sorted(shares) == held_shares(clerks, threshold, position)
-
-
-def whom_to_ask(
-    value: bytes, share: int, told: Mapping[int, Mapping[int, bytes]], outvoted: Collection[int], asked: Sequence[int]
-) -> int | None:
-    """The clerk whose vector of a share is wanted next: one who told this value and was not asked before."""
-    tellers = (at for at in sorted(told) if told[at].get(share) == value and at not in outvoted and at not in asked)
-    return next(tellers, None)
-
-
-def lost_clerks(clerks: int, threshold: int) -> int:
-    """How many clerks may be silent: m − q."""
-    return clerks - commit_quorum(clerks, threshold)
 
 
 # --- the sum ----------------------------------------------------------------------------------------------------------

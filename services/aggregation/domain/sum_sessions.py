@@ -70,6 +70,10 @@ class SumSession:
     def place(self) -> Place:
         return Place(self.task_id, self.cohort, self.round, self.session_number)
 
+    @property
+    def name(self) -> str:
+        return f"sum {self.cohort}, session {self.session_number}"
+
     @cached_property
     def read_terms(self) -> Terms:
         return _read_terms(self.terms)

@@ -89,9 +89,9 @@ class Conductor:
     opener: Opener
     closer: Closer
     settler: Settler
-    chair: Coordinator
+    sum_coordinator: Coordinator
     tending: RoundMonitor
-    totals: Unmasking
+    unmasking: Unmasking
     measuring: Measuring
     newcomers: LateJoiners
     notifier: Notifier
@@ -291,7 +291,7 @@ class Conductor:
             return self.poll_seconds
         live.round = held
         if live.is_secure:
-            await self.totals.close(live)
+            await self.unmasking.close(live)
         elif not await self.closer.close(live):
             self._forget(task.id)
         return 0.0
@@ -360,4 +360,4 @@ class Conductor:
             if not live.lock.locked():  # else an update that came too late is taken out; the sums go with it
                 live.close()
             self.notifier.notify(f"events:{task_id}", f"letters:{task_id}")
-            self.chair.release(live)
+            self.sum_coordinator.release(live)

@@ -31,7 +31,7 @@ class RoundMonitor:
     """Looks after the open rounds of this replica."""
 
     opener: Opener
-    chair: Coordinator
+    sum_coordinator: Coordinator
     leases: Leases
     clock: Clock
 
@@ -71,7 +71,7 @@ class RoundMonitor:
     async def _preside(self, live: OpenRound, round_: Round) -> MonitorResult:
         """Moves the secure sums of an open round on; closes it when all are told, or too few are."""
         now = self.clock.now()
-        pause = await self.chair.step(live)
+        pause = await self.sum_coordinator.step(live)
         if pause == 0.0:
             return MonitorResult()  # something moved, and the round may have work of another attempt
         if any(session.state not in FINAL for session in live.sum_sessions.values()):

@@ -1,15 +1,13 @@
-"""The chair moves every secure sum of an open round from state to state, one repeatable step at a time.
+"""Carries out the steps of every secure sum of an open round (`state_machine.next_step`).
 
-    calling ─ all clerks offered ─► open ─ enough delivered ─► counting ─ shares told ─► closing
-       │ silent: replaced             │ quorum missed: extended    │
-       └──────────────────────────────┴──────── cannot go on ──────┴─► failed, and a new session, or the sum is given up
-
-Each step ends in one transaction that locks the round and the session and checks the state it started from.
+Each step ends in one transaction that locks the round and the session and checks the state it started from, so a step
+that two replicas take, or that a crash interrupts, has one effect.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,12 +19,26 @@ from coterie_api.topology.v1 import topology_pb2 as topology
 from services.aggregation.domain import secure_terms
 from services.aggregation.domain.records import Event
 from services.aggregation.domain.secure_terms import SumRules, make_terms
-from services.aggregation.domain.sum_sessions import CommitteeMember, SumSession
+from services.aggregation.domain.sum_sessions import CommitteeMember, Share, SumSession
 from services.aggregation.errors import NoGrid
 from services.aggregation.rounds.open_round import OpenRound
 from services.aggregation.secure_sums.committee_selection import CommitteeSelection
 from services.aggregation.secure_sums.duty_index import DutyIndex
 from services.aggregation.secure_sums.retry import Retry
+from services.aggregation.secure_sums.state_machine import (
+    IDLE_SECONDS,
+    BeginReadyCheck,
+    ExtendDeliveries,
+    Facts,
+    Fail,
+    FixSurvivors,
+    OpenForDeliveries,
+    RepeatReadyCheck,
+    SelectCommittee,
+    Unmask,
+    Wait,
+    next_step,
+)
 from services.aggregation.secure_sums.survivor_agreement import SurvivorAgreement
 from services.aggregation.store import rounds, sum_sessions, tasks
 from services.aggregation.store.model_files import ModelFiles
@@ -36,14 +48,13 @@ from services.kit.notify.notifier import Notifier
 from services.kit.rpc.service_clients import ServiceClients
 from services.kit.runtime.clock import SharedClock
 
-LOOK_AGAIN_SECONDS = 5.0
 FINAL = (SumState.CLOSING, SumState.FAILED)
-"""States of present sum_sessions that wait for nobody: failed ones are given up, since a new session would follow."""
+"""States in which the latest session of a sum waits for no clerk; a failed one without a successor is given up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Coordinator:
-    """Conducts sum_sessions."""
+    """Moves the sum sessions of open rounds from state to state."""
 
     database: Database
     clients: ServiceClients
@@ -51,12 +62,12 @@ class Coordinator:
     duty_index: DutyIndex
     notifier: Notifier
     clock: SharedClock
-    """Nobody is silent before this process began, while there was no platform to speak to."""
+    """Time before this process began counts against no clerk."""
 
     async def step(self, live: OpenRound) -> float:
         """Makes the next step of every sum; seconds until one may be due, 0 when something has moved."""
         members = await self._look(live)
-        pauses = [LOOK_AGAIN_SECONDS]
+        pauses = [IDLE_SECONDS]
         for session in list(live.sum_sessions.values()):
             pauses.append(
                 await self._step(live, session, [member for member in members if member.place == session.place])
@@ -88,14 +99,47 @@ class Coordinator:
         self.duty_index.call(clerk.device for terms in told for clerk in terms.clerks)
 
     async def _step(self, live: OpenRound, session: SumSession, members: Sequence[CommitteeMember]) -> float:
-        if session.state is SumState.CALLING:
-            return await self._call(live, session, members)
-        if session.state is SumState.OPEN:
-            return await self._watch(live, session)
-        if session.state is SumState.COUNTING:
-            counting = SurvivorAgreement(self.database, self.duty_index, self.clock, self.retry)
-            return await counting.step(live, session, members)
-        return LOOK_AGAIN_SECONDS
+        """Choose the next step of a sum and carry it out; seconds until one may be due, 0 after a change."""
+        step = next_step(session, members, self.clock.now(), await self._facts(live, session))
+        if isinstance(step, Wait):
+            return step.seconds
+        agreement = SurvivorAgreement(self.database, self.duty_index, self.clock, self.retry)
+        match step:
+            case SelectCommittee():
+                await self._choose(live, session, step)
+            case OpenForDeliveries():
+                await self._open(live, session, step.serving)
+            case ExtendDeliveries():
+                await self.retry.extend(live, session, step.reason)
+            case BeginReadyCheck():
+                await self._begin_ready_check(live, session)
+            case RepeatReadyCheck():
+                await agreement.repeat_ready_check(live, session, step.check)
+            case FixSurvivors():
+                await agreement.fix_survivors(live, session, step.settled)
+            case Unmask():
+                await agreement.accept_shares(live, session, members, step)
+            case Fail():
+                await agreement.fail(live, session, members, step)
+        return 0.0
+
+    async def _facts(self, live: OpenRound, session: SumSession) -> Facts:
+        spec, shares = live.task.specification, dict[int, Share]()
+        if session.state is SumState.COUNTING and session.survivors:
+            async with self.database.reading() as tx:
+                shares = await sum_sessions.list_shares(tx, session.place)
+        rules = SumRules.of(spec.parameters)
+        states = Counter(live.roster.states.get(device) for device in session.people.keys)
+        return Facts(
+            began_at=self.clock.began_at,
+            offer_seconds=live.strategy.secure_sums.committee(len(session.people.keys)).offer_seconds,
+            clerk_seconds=rules.patience_seconds(spec.round_seconds),
+            unchecked=rules.unchecked,
+            delivered=states[ParticipationState.DELIVERED],
+            pending=states[ParticipationState.ASSIGNED],
+            declined=states[ParticipationState.DECLINED],
+            shares=shares,
+        )
 
     @property
     def retry(self) -> Retry:
@@ -107,40 +151,23 @@ class Coordinator:
         """Chooses clerks."""
         return CommitteeSelection(self.database, self.clients, self.clock)
 
-    # --- calling ------------------------------------------------------------------------------------------------------
+    # --- selection ----------------------------------------------------------------------------------------------------
 
-    async def _call(self, live: OpenRound, session: SumSession, members: Sequence[CommitteeMember]) -> float:
-        """Has a committee, replaces its silent members, and opens the sum when all have offered themselves."""
-        rules, now = live.strategy.secure_sums.committee(len(session.people.keys)), self.clock.now()
-        serving = [member for member in members if member.state is ClerkState.SERVING]
-        late = [member for member in serving if not member.session_key]
-        silent = [member for member in late if now - max(member.called_at, self.clock.began_at) >= rules.offer_seconds]
-        if silent or not serving:
-            return await self._choose(live, session, rules, serving, silent)
-        if all(member.session_key for member in serving):
-            await self._open(live, session, rules, serving)
-            return 0.0
-        return max(0.01, min(max(member.called_at, self.clock.began_at) for member in late) + rules.offer_seconds - now)
-
-    async def _choose(
-        self,
-        live: OpenRound,
-        session: SumSession,
-        rules: SumRules,
-        serving: Sequence[CommitteeMember],
-        silent: Sequence[CommitteeMember],
-    ) -> float:
+    async def _choose(self, live: OpenRound, session: SumSession, step: SelectCommittee) -> None:
+        """Choose a committee and store it, or give the sum up where there is none."""
+        rules = live.strategy.secure_sums.committee(len(session.people.keys))
+        serving, silent = step.serving, step.silent
         called = await self.selection.choose(live, session, rules, silent)
         committee, unwilling = called.committee, called.unwilling
         if not committee.members:
             await self.retry.give_up(live, session, called.too_few(rules), silent)
-            return 0.0
+            return
         chosen = {member.device_id: member for member in committee.members}
         people = session.people.without(unwilling)
         least = max(secure_terms.LEAST, live.round.quorum if live.is_whole else 0)
         if len(people.keys) < least:
             await self.retry.give_up(live, session, _unwilling(len(people.keys), least, unwilling), silent)
-            return 0.0
+            return
         now = self.clock.now()
         fresh = [
             CommitteeMember(
@@ -156,7 +183,7 @@ class Coordinator:
         ]
         async with self.database.writing() as tx:
             if not await self._is_still(tx, session) or await _serving(tx, session) != {s.device_id for s in serving}:
-                return 0.0  # another replica has called clerks meanwhile: a sum has one committee
+                return  # another replica has called clerks meanwhile: a sum has one committee
             for member in silent:
                 await sum_sessions.change_member(tx, session.place, member.device_id, state=ClerkState.SILENT)
             for member in serving:
@@ -176,14 +203,12 @@ class Coordinator:
             live.roster.states[device] = ParticipationState.DECLINED
         self.duty_index.call([*chosen, *(member.device_id for member in serving)])
         self.notifier.notify(f"events:{live.task.id}")
-        return 0.0
 
     # --- open ---------------------------------------------------------------------------------------------------------
 
-    async def _open(
-        self, live: OpenRound, session: SumSession, rules: SumRules, serving: Sequence[CommitteeMember]
-    ) -> None:
-        """Writes the terms, once, and lets devices have them."""
+    async def _open(self, live: OpenRound, session: SumSession, serving: Sequence[CommitteeMember]) -> None:
+        """Write the terms, once, and let devices have them."""
+        rules = live.strategy.secure_sums.committee(len(session.people.keys))
         spec, now = live.task.specification, self.clock.now()
         clerks = sorted(serving, key=lambda member: member.device_id.encode())
         terms = await asyncio.to_thread(self._terms, live, session, rules, clerks)
@@ -198,7 +223,7 @@ class Coordinator:
             await rounds.extend_deadline(tx, live.task.id, live.round.number, deadline)
             await tasks.change_task(tx, live.task.id)
             message = (
-                f"{_name(session)}: {len(clerks)} clerks offered themselves; at least {terms.least} of {terms.count} "
+                f"{session.name}: {len(clerks)} clerks offered themselves; at least {terms.least} of {terms.count} "
                 f"devices must be in the sum, {terms.honest} of them are counted on to be honest"
             )
             await tasks.add_events(tx, Event(live.task.id, now, EventKind.SUM_OPENED, message, session.round))
@@ -239,27 +264,9 @@ class Coordinator:
         except secure_terms.NoGrid as error:
             raise NoGrid(str(error)) from error
 
-    async def _watch(self, live: OpenRound, session: SumSession) -> float:
-        """Waits for deliveries; then counts, extends the session, or gives the clerks up."""
-        terms, now = session.read_terms, self.clock.now()
-        states = [live.roster.states.get(device) for device in session.people.keys]
-        delivered = states.count(ParticipationState.DELIVERED)
-        pending = states.count(ParticipationState.ASSIGNED)
-        if delivered + pending < terms.least:
-            declined = states.count(ParticipationState.DECLINED)
-            reason = f"{declined} of {terms.count} devices declined, and {terms.least} are needed"
-            await self.retry.fail(live, session, reason)
-            return 0.0
-        if pending and now < session.deadline_at:
-            return max(0.01, session.deadline_at - now)
-        if delivered >= terms.least:
-            await self._begin_counting(live, session, terms)
-        else:
-            await self.retry.extend(live, session, f"{delivered} of {terms.least} updates needed came")
-        return 0.0
-
-    async def _begin_counting(self, live: OpenRound, session: SumSession, terms: Terms) -> None:
-        """Asks the clerks whom of those who delivered, and were not revoked, they can serve."""
+    async def _begin_ready_check(self, live: OpenRound, session: SumSession) -> None:
+        """Ask the clerks which deliveries of active devices they can serve."""
+        terms = session.read_terms
         devices = await self.selection.devices(list(session.people.keys))
         active = {device.id for device in devices if device.state == words.DEVICE_STATE_ACTIVE}
         spec, now = live.task.specification, self.clock.now()
@@ -298,16 +305,12 @@ async def _serving(tx: Tx, session: SumSession) -> set[str]:
     return {member.device_id for member in members if member.state is ClerkState.SERVING}
 
 
-def _name(session: SumSession) -> str:
-    return f"sum {session.cohort}, session {session.session_number}"
-
-
 def _called(
     task_id: str, session: SumSession, committee: topology.Committee, silent: Sequence[CommitteeMember], now: float
 ) -> list[Event]:
     names = ", ".join(member.device_id for member in committee.members)
     message = (
-        f"{_name(session)}: called as clerks {names}; whoever of the participants trusts them least does so by "
+        f"{session.name}: called as clerks {names}; whoever of the participants trusts them least does so by "
         f"{committee.least_trust:.2f}"
     )
     late = "offered no key in time and is replaced"

@@ -41,13 +41,6 @@ async def find_session(tx: Tx, place: Place, *, lock: bool = False) -> SumSessio
     return await fetch_one(tx, query.with_for_update() if lock else query, _session)
 
 
-async def list_sessions(tx: Tx, task_id: str, number: int) -> list[SumSession]:
-    """All sum_sessions of a round, by cohort and session."""
-    s = t.sum_sessions.c
-    query = _SESSIONS.where(s.task_id == task_id, s.round == number).order_by(s.cohort, s.session_number)
-    return await fetch_all(tx, query, _session)
-
-
 async def latest_sessions(tx: Tx, task_id: str, number: int, *, lock: bool = False) -> dict[int, SumSession]:
     """The present session of every cohort of a round."""
     query = _latest().with_for_update(of=t.sum_sessions) if lock else _latest()

@@ -190,7 +190,7 @@ async def test_a_crash_in_any_state_changes_no_bit(service: ServiceFixture, tmp_
             await crash()
     if state == "closing":
         files = UnreadableFiles()
-        object.__setattr__(people.client.app.conductor.totals, "library", files)
+        object.__setattr__(people.client.app.conductor.unmasking, "model_files", files)
         # A sum closes once enough clerks answered: the last one may never be asked, so wait for the closing itself.
         await people.attend(files.were_asked)
         await crash()

@@ -17,10 +17,8 @@ from services.aggregation.domain.sum_decisions import (
     count_votes,
     is_whole_answer,
     judge_ready_checks,
-    lost_clerks,
     may_join,
     rejected_devices,
-    whom_to_ask,
 )
 
 ALL = frozenset(f"d{at:02}" for at in range(20))
@@ -185,18 +183,10 @@ def test_two_values_each_told_by_t_leave_share_unsettled_and_nobody_blamed() -> 
     assert 1 in votes.unsettled
 
 
-def test_vectors_are_wanted_of_one_believed_teller_after_the_other() -> None:
-    told = answers(4, 2, {1: {3: b"false"}}, [0, 1, 2, 3])
-    assert whom_to_ask(b"true", 3, told, {1}, []) == 0
-    assert whom_to_ask(b"true", 3, told, {1}, [0]) == 2
-    assert whom_to_ask(b"true", 3, told, {1}, [0, 2]) is None
-
-
 def test_an_answer_tells_exactly_the_shares_its_clerk_holds() -> None:
     assert is_whole_answer(1, [0, 3, 2], 4, 2)
     assert not is_whole_answer(1, [0, 1, 2], 4, 2)
     assert not is_whole_answer(1, [0, 2], 4, 2)
-    assert [lost_clerks(m, t) for m, t in ((3, 2), (4, 2), (5, 3), (7, 3))] == [0, 1, 1, 2]
 
 
 # --- conduct ----------------------------------------------------------------------------------------------------------
