@@ -10,6 +10,8 @@ from coterie_lab.mesh_data import Images
 from services.topology.domain.betta_network import MeshNetwork, MeshRules, Transfers, pairs_to_adjacency
 from services.topology.domain.mixing import components
 
+pytestmark = pytest.mark.usefixtures("compiled_planners")
+
 
 @pytest.mark.parametrize("kind", GRAPHS)
 def test_networks_are_connected_seeded_and_made_of_two_radios(kind: str) -> None:
