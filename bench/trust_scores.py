@@ -21,14 +21,14 @@ from typing import TypeVar
 import networkx as nx
 import numpy as np
 
+from coterie_lab.datasets import santander
+from coterie_lab.datasets.city import build_city
 from services.trust.domain import relations, search
-from services.trust.domain.city import build_city
 from services.trust.domain.evidence import EvidenceTable, Pieces, direct_trust_at, fold
 from services.trust.domain.graph import TrustGraph
 from services.trust.domain.parameters import TrustParameters
 from services.trust.domain.population import Population, Stays
 from services.trust.domain.scores import trust_from, trust_rows
-from services.trust.readers import santander
 from services.trust.readers.snap import read_ties
 
 PARTICIPANTS = 250

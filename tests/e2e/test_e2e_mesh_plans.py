@@ -19,10 +19,11 @@ from coterie.learning.training import model_bytes
 from coterie.privacy.ledger import Limit
 from coterie.records import Plan
 from coterie_cli.main import app
-from services.trust.domain.city import build_city
-from services.trust.readers.gowalla import EDGES
+from coterie_lab.datasets.city import build_city
+from coterie_lab.datasets.gowalla import EDGES
+from coterie_lab.main import app as lab
 from tests.e2e.real_platform import RealPlatform
-from tests.unit.trust.city_files import write_city
+from tests.unit.coterie_lab.city_files import write_city
 
 ROUNDS, EPSILON = 3, 0.25
 PLANS = {"betta": None, "social": 5}
@@ -134,8 +135,12 @@ def test_a_task_runs_on_a_network_imported_from_published_files(
     admin, options = shared_platform.admin, ["--url", shared_platform.processes.url]
     names, relation = made(tmp_path)
     names = [f"{form}-{name}" for name in names]
-    options += ["--key", shared_platform.processes.admin_key(), "--name", f"{form}-town", "--users", "3"]
-    imported = CliRunner().invoke(app, ["trust", "import", str(tmp_path), "--format", form, *options])
+    options += ["--key", shared_platform.processes.admin_key()]
+    sample = ["--users", "3"] if form == "gowalla" else []
+    printed = CliRunner().invoke(lab, ["rows", form, str(tmp_path), "--name", f"{form}-town", *sample])
+    rows = tmp_path / "rows.ndjson"
+    rows.write_bytes(printed.stdout_bytes)
+    imported = CliRunner().invoke(app, ["trust", "import", str(rows), "--format", "rows", *options])
     assert imported.exit_code == 0, imported.output
     stored = {device.name: device for device in admin.devices()}
     team = []

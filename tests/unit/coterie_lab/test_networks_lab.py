@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from coterie_lab import networks
+from coterie_lab.datasets.city import Habits, build_city
+from coterie_lab.datasets.gowalla import CHECKINS, EDGES, SOURCE, read_friends, read_places
 from coterie_lab.networks import city_graph, figures_of, gowalla_graph, graph_of, sampled_network
 from services.topology.domain.betta_network import MeshNetwork
 from services.trust.commands import rows
-from services.trust.domain.city import Habits, build_city
-from services.trust.readers.gowalla import CHECKINS, EDGES, SOURCE, read_friends, read_places
 from services.trust.readers.lines import BadLine, MissingDataFile
 
 

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from coterie_lab.claims import judge
 from coterie_lab.data import SETS, CannotFetch, DataSet, fetch, named
+from coterie_lab.datasets.rows import app as rows_app
 from coterie_lab.engines import EngineName
 from coterie_lab.experiment import Experiment, Mode
 from coterie_lab.registry import UnknownExperiment, find, registered
@@ -30,6 +31,7 @@ app = typer.Typer(
     help="The papers' experiments, simulated on the services' own code, and judged by the computer.",
     epilog="Examples: lab list · lab run capp-budget · lab run capp --full --seeds 10 · lab report capp",
 )
+app.add_typer(rows_app, name="rows")
 Root = Annotated[Path, typer.Option("--runs", help="Folder in which finished trials are kept.")]
 RUNS = Path(".coterie/lab")
 DataFolder = Annotated[

@@ -19,6 +19,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie_lab.datasets.gowalla import read_friends, read_places
+from coterie_lab.datasets.sampling import connected_sample
+from coterie_lab.datasets.santander import read_city
 from coterie_lab.mesh import BOARD_SHARES, BOARDS_SECONDS, LORA_SECONDS, WIFI_METRES, WIFI_SECONDS, contenders
 from services.kit.errors import CoterieError
 from services.topology.domain.betta import evaluate_links
@@ -27,9 +30,6 @@ from services.topology.domain.betta_network import MeshNetwork, MeshRules
 from services.topology.domain.plain_links import social_links
 from services.trust.domain import relations
 from services.trust.domain.population import Population, Stays, usual_places
-from services.trust.domain.sampling import connected_sample
-from services.trust.readers.gowalla import read_friends, read_places
-from services.trust.readers.santander import read_city
 
 Ties = Sequence[tuple[int, int]]
 Places = dict[int, tuple[float, float]]

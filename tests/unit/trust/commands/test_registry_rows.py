@@ -12,8 +12,6 @@ import pytest
 
 from services.trust.__main__ import main
 from services.trust.commands import rows
-from services.trust.domain.city import Habits, build_city
-from tests.unit.trust.city_files import write_city
 
 
 def printed(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
@@ -72,26 +70,6 @@ def test_interactions_keep_names_and_lines(tmp_path: Path) -> None:
     assert (act["device_a"], act["device_b"], act["positive"], act["at"]) == ("phone", "lamp", False, 1000.0)
 
 
-def test_a_city_read_from_files_has_the_rows_of_the_one_written(tmp_path: Path) -> None:
-    """The same devices and the same ties, the first labelled synthetic and the second not."""
-    city = build_city(12, 3, Habits(days=4))
-    write_city(tmp_path / "town", city.population, city.stays)
-    asked = ("--name", "town", "--at", "1000")
-    _, made = printed("city", "--users", "12", "--seed", "3", "--days", "4", *asked)
-    _, read = printed("santander", str(tmp_path / "town"), *asked)
-    assert (made[0]["synthetic"], read[0]["synthetic"]) == (True, False)
-    assert [row["line"] for row in made[1:]] == list(range(1, made[0]["lines"] + 1))
-    assert [ends(row) for row in read[1:]] == [ends(row) for row in made[1:]]
-    devices = [row for row in made[1:] if "device" in row]
-    assert len(devices) == len(city.population)
-    assert devices[0]["owner_name"] == f"town user {city.population.owners[0]}"
-    assert any("location" in row["device"] for row in devices)
-
-
-def ends(row: dict[str, Any]) -> object:
-    return row["device"]["name"] if "device" in row else (row["relation"]["a"], row["relation"]["b"])
-
-
 def test_a_bad_line_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In an edge list before any row; in interactions after the good ones."""
     ties, acts = tmp_path / "ties.txt", tmp_path / "acts.csv"
@@ -108,9 +86,7 @@ def test_a_bad_line_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     ("arguments", "said"),
     [
         (("snap", "nowhere.txt"), "nowhere.txt is missing"),
-        (("city", "--users", "0"), "at least one user, not 0"),
-        (("city", "--days", "nan"), "--days must be more than 0"),
-        (("city", "--name", "n" * 61), "--name must have 1 to 60 characters, not 61"),
+        (("snap", "nowhere.txt", "--name", "n" * 61), "--name must have 1 to 60 characters, not 61"),
     ],
 )
 def test_what_cannot_be_read_is_said_in_a_line(

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coterie_lab.datasets import santander
 from services.trust.domain.evidence import NO_PRIOR, Prior
 from services.trust.domain.graph import Integers
 from services.trust.domain.meetings import Meetings, meetings_between, meetings_within, spaced_encounters, visits
@@ -37,7 +38,6 @@ from services.trust.domain.relations import (
     social,
     social_public,
 )
-from services.trust.readers import santander
 
 HOUR = 3_600.0
 

@@ -28,7 +28,6 @@ GRAPH_SECONDS = 120.0
 
 app = typer.Typer(help="Who trusts whom, how far and why; imports of social graphs.", no_args_is_help=True)
 app.command("import", epilog=trust_import.IMPORT_EPILOG)(trust_import.import_file)
-app.command("generate", epilog=trust_import.GENERATE_EPILOG)(trust_import.generate)
 app.command("befriend", epilog=trust_friends.BEFRIEND_EPILOG)(trust_friends.befriend)
 app.command("unfriend", epilog=trust_friends.UNFRIEND_EPILOG)(trust_friends.unfriend)
 app.command("friends", epilog=trust_friends.FRIENDS_EPILOG)(trust_friends.friends)

@@ -1,4 +1,4 @@
-"""`coterie trust import` and `generate`: social graphs into the registry, in batches, resumable.
+"""`coterie trust import`: social graphs into the registry, in batches, resumable.
 
 Files are read by the registry's own readers (`python -m services.trust rows`), which print NDJSON; this side sends it
 in batches of whole lines, so that a batch may be repeated and an interrupted import goes on where it stopped.
@@ -33,20 +33,15 @@ STOP_SECONDS = 5.0
 IMPORT_EPILOG = """[bold]Examples[/]
 
 coterie trust import facebook_combined.txt.gz --format snap --name facebook\n
-coterie trust import santander_siot.tar.gz --format santander\n
-coterie trust import data --format gowalla --users 500 --seed 7\n
 coterie trust import meetings.csv --format interactions\n
 coterie trust import rows.ndjson --format rows
 """
-GENERATE_EPILOG = "[bold]Example[/]  coterie trust generate --users 200 --seed 1"
 
 
 class Format(StrEnum):
     """What a file holds."""
 
     SNAP = "snap"
-    SANTANDER = "santander"
-    GOWALLA = "gowalla"
     INTERACTIONS = "interactions"
     ROWS = "rows"
 
@@ -67,41 +62,19 @@ def import_file(
     owner: Owner = "",
     at: At = "",
     evidence: Evidence = True,
-    users: Annotated[int, typer.Option(min=1, help="Gowalla: people in the sample.")] = 500,
-    seed: Annotated[int, typer.Option(min=0, help="Gowalla: the same seed gives the same sample.")] = 0,
     url: Url = "",
     key: Key = "",
     as_json: AsJson = False,
 ) -> None:
     """Import devices, ties and interactions from a file; run it again to go on after an interruption."""
-    sampled = ["--users", str(users), "--seed", str(seed)] if format is Format.GOWALLA else []
-    called = name or (f"gowalla-{users}-{seed}" if sampled else path.name.split(".")[0])
+    called = name or path.name.split(".")[0]
     with connect(url, key) as platform:
         if format is Format.ROWS:
             with path.open("rb") as rows:
                 result = send(platform, rows)
         else:
             options = _options(called, owner, at, evidence)
-            result = _import(platform, called, [format.value, str(path), *sampled, *options])
-    show(result.to_dict(), as_json, lambda: _summary(result))
-
-
-def generate(
-    users: Annotated[int, typer.Option(min=1, max=20_000, help="People in the city.")] = 100,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same city.")] = 0,
-    days: Annotated[float, typer.Option(min=0.1, max=366, help="Days it is watched for.")] = 10.0,
-    name: Name = "",
-    at: At = "",
-    evidence: Evidence = True,
-    url: Url = "",
-    key: Key = "",
-    as_json: AsJson = False,
-) -> None:
-    """Invent a city like Santander, with its devices and ties, and import it, labelled synthetic."""
-    called = name or f"synthetic-{users}-{days:g}d-{seed}"
-    city = ["city", "--users", str(users), "--seed", str(seed), "--days", str(days)]
-    with connect(url, key) as platform:
-        result = _import(platform, called, [*city, *_options(called, "", at, evidence)])
+            result = _import(platform, called, [format.value, str(path), *options])
     show(result.to_dict(), as_json, lambda: _summary(result))
 
 

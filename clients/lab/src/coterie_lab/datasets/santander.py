@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from services.trust.domain.city import MOBILE_KINDS, SIDE_METRES
+from coterie_lab.datasets.city import MOBILE_KINDS, SIDE_METRES
 from services.trust.domain.graph import Integers
 from services.trust.domain.population import NOBODY, PUBLIC_OWNER, Population, Stays
 from services.trust.readers.lines import Line, lines, open_member

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from services.trust.domain.city import SIDE_METRES
-from services.trust.domain.population import Population, Stays
-from services.trust.readers.santander import (
+from coterie_lab.datasets.city import SIDE_METRES
+from coterie_lab.datasets.santander import (
     OBJECTS,
     PRIVATE_CLOCK_AHEAD_SECONDS,
     PRIVATE_MOBILE,
@@ -17,6 +16,7 @@ from services.trust.readers.santander import (
     PUBLIC_MOBILE,
     PUBLIC_STATIC,
 )
+from services.trust.domain.population import Population, Stays
 
 
 def write_city(folder: Path, population: Population, stays: Stays) -> None:

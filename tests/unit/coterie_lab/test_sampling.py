@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.trust.domain.sampling import TooSmall, connected_sample
+from coterie_lab.datasets.sampling import TooSmall, connected_sample
 
 
 @settings(max_examples=40, deadline=None)
