@@ -73,13 +73,6 @@ def _exact(devices: int, known: dict[Mask, float]) -> Vector:
     return values
 
 
-def without_each(devices: int, worth: Worth) -> Vector:
-    """What everybody is worth more with a device than without it."""
-    everybody = frozenset(range(devices))
-    whole = worth(everybody)
-    return np.array([whole - worth(everybody - {device}) for device in range(devices)])
-
-
 def sampled(
     devices: int,
     worth: Worth,

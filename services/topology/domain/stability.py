@@ -65,11 +65,6 @@ def blocking_move(
     return BlockingMove(int(device), source, groups[target] if target >= 0 else (), float(gain))
 
 
-def is_stable(game: Game, partition: Partition, *, consent: bool = True) -> bool:
-    """True iff no profitable move is left."""
-    return blocking_move(game, partition, consent=consent) is None
-
-
 @_jit
 def _survey(t, members, starts):  # type: ignore[no-untyped-def]  # numba types these
     """(complete, cluster of every device, what it receives, which clusters have a link inside, their surplus X)."""

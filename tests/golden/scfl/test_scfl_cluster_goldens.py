@@ -9,7 +9,7 @@ from services.topology.domain.coalition import Game, Stakes, evaluate, singleton
 from services.topology.domain.formation import Method, form
 from services.topology.domain.formation_search import partitions
 from services.topology.domain.quality import QualityModel
-from services.topology.domain.stability import blocking_move, is_stable
+from services.topology.domain.stability import blocking_move
 from services.trust.domain.graph import TrustGraph
 
 
@@ -46,7 +46,7 @@ def test_clique_of_four_pays_same_in_every_cluster_so_core_is_not_empty() -> Non
     assert evaluate(game, [0]).value == pytest.approx(32.36864570571, abs=1e-11)
     for size in (2, 3, 4):
         assert evaluate(game, range(size)).value / size == pytest.approx(49.15085508930, abs=1e-11)
-    stable = {partition for partition in partitions(4) if is_stable(game, partition)}
+    stable = {partition for partition in partitions(4) if (blocking_move(game, partition) is None)}
     assert stable == {((0, 1, 2, 3),), ((0, 1), (2, 3)), ((0, 2), (1, 3)), ((0, 3), (1, 2))}
 
 
@@ -54,7 +54,7 @@ def test_clique_of_four_pays_same_in_every_cluster_so_core_is_not_empty() -> Non
 def test_visited_histories_end_the_cycle_that_leaver_histories_do_not(method: Method) -> None:
     """Spec A13: {01}{2} → {0}{12} → {02}{1} → … with leaver-only histories; the only stable partition is {012}."""
     game = triangle(0.99, 0.55, 0.4, (1.67, 1.28, 15.21))
-    assert [partition for partition in partitions(3) if is_stable(game, partition)] == [((0, 1, 2),)]
+    assert [partition for partition in partitions(3) if (blocking_move(game, partition) is None)] == [((0, 1, 2),)]
     formation = form(game, singletons(3), method)
     assert formation.partition == ((0, 1, 2),)
     assert formation.stable

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from coterie.privacy import accounting, renyi
 from coterie.privacy.accounting import Charge, Question, Unit, loss_of, replaced
 from coterie.privacy.gaussian import exact_epsilon
-from coterie.privacy.subsampling import amplify
+from tests.unit.coterie.privacy.subsampling import amplify
 
 DELTA = 1e-6
 WHOLE_ORDERS = [order for order in renyi.ORDERS if order == math.floor(order) and order <= 2048]

@@ -1,4 +1,4 @@
-"""Laplace noise, subsampling amplification and the device's source of randomness."""
+"""Subsampling amplification and the device's source of randomness."""
 
 import math
 
@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.privacy.gaussian import exact_multiplier
-from coterie.privacy.laplace import laplace_epsilon, laplace_scale
 from coterie.privacy.lifetime import multiplier_for
 from coterie.privacy.renyi import epsilon_of_loss, sampled_gaussian_loss
-from coterie.privacy.subsampling import amplify, before_sampling
+from tests.unit.coterie.privacy.subsampling import amplify, before_sampling
 
 EPSILONS = st.floats(-6.0, 3.0).map(lambda x: 10.0**x)
 RATES = st.floats(1e-6, 0.999)
@@ -77,16 +76,3 @@ def test_a_thousand_does_not_overflow() -> None:
 def test_an_impossible_rate_is_refused(rate: float) -> None:
     with pytest.raises(ValueError, match=f"got {rate}"):
         amplify(1.0, 0.0, rate)
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.floats(1e-6, 1e6), EPSILONS)
-def test_laplace_scale_and_epsilon_are_inverse(sensitivity: float, epsilon: float) -> None:
-    assert laplace_epsilon(sensitivity, laplace_scale(sensitivity, epsilon)) == pytest.approx(epsilon)
-
-
-def test_laplace_extremes() -> None:
-    assert laplace_scale(1.0, math.inf) == 0.0
-    assert laplace_epsilon(1.0, 0.0) == math.inf
-    with pytest.raises(ValueError, match="epsilon must be positive, got 0"):
-        laplace_scale(1.0, 0.0)

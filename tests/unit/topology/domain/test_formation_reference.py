@@ -14,7 +14,7 @@ from services.topology.domain.coalition import Game, InvalidGame, Partition, Sta
 from services.topology.domain.formation import Method, form
 from services.topology.domain.formation_search import partitions
 from services.topology.domain.quality import QualityModel
-from services.topology.domain.stability import blocking_move, is_stable
+from services.topology.domain.stability import blocking_move
 from services.trust.domain import scores
 from services.trust.domain.graph import TrustGraph
 
@@ -178,7 +178,7 @@ def test_payoffs_preferences_and_verdicts_agree_with_the_plain_formulas(seed: in
     plain, game, _ = both(1_000 + seed, 5)
     for partition in partitions(5):
         for consent in (True, False):
-            assert is_stable(game, partition, consent=consent) == plain.stable(partition, consent=consent)
+            assert (blocking_move(game, partition, consent=consent) is None) == plain.stable(partition, consent=consent)
     for size in (1, 2, 3, 5):
         for group in itertools.combinations(range(5), size):
             coalition, (payoffs, strangers) = evaluate(game, group), plain.payoffs(frozenset(group))

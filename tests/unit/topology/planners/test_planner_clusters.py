@@ -20,7 +20,7 @@ from services.kit.rpc.proto_json import read_parameters
 from services.kit.rpc.trust_matrix import Matrix
 from services.topology.domain.coalition import Game, evaluate, partition_of
 from services.topology.domain.quality import Measurement, QualityModel
-from services.topology.domain.stability import is_stable
+from services.topology.domain.stability import blocking_move
 from services.topology.errors import BadParameters
 from services.topology.planners.base import alone_of, strangers_of
 from services.topology.planners.clusters import ClustersPlanner, Gathered
@@ -345,7 +345,7 @@ def test_every_device_has_one_seat_and_stability_is_what_the_checker_says(size: 
     whole = TrustGraph.from_ties(size, [a for a, _ in ends], [b for _, b in ends], list(ties.values()))
     game = Game(whole, 1.0, quality=QualityModel(calibration="exact"))
     partition = partition_of([[names.index(n) for n in group] for group in groups(plan)], size)
-    assert plan.cluster_details.stable == is_stable(game, partition)
+    assert plan.cluster_details.stable == (blocking_move(game, partition) is None)
     for members in partition:
         coalition = evaluate(game, members)
         assert coalition.feasible

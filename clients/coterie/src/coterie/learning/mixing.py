@@ -151,13 +151,6 @@ def clip_samples(gradients: Vector, clip: float) -> Vector:
     return np.asarray(gradients * (clip / np.maximum(norms, clip)), dtype=np.float64)
 
 
-def logistic_gradient(parameters: Vector, samples: Vector, signs: Vector, *, clip: float | None = None) -> Vector:
-    """Mean gradient of log(1 + exp(−y xᵀs)), [BETTA] (19); `signs` are ±1."""
-    margin = signs * (samples @ parameters)
-    per_sample = (-signs * _sigmoid(-margin))[:, None] * samples
-    return np.asarray((per_sample if clip is None else clip_samples(per_sample, clip)).mean(axis=0), dtype=np.float64)
-
-
 def softmax_gradient(
     parameters: Vector, samples: Vector, labels: NDArray[np.int64], classes: int, *, clip: float | None = None
 ) -> Vector:
@@ -174,10 +167,6 @@ def softmax_gradient(
         norms = np.abs(residual).sum(axis=1) * np.abs(samples).sum(axis=1)
         residual *= (clip / np.maximum(norms, clip))[:, None]
     return np.asarray((residual.T @ samples).ravel() / len(labels), dtype=np.float64)
-
-
-def _sigmoid(values: Vector) -> Vector:
-    return np.asarray(0.5 * (1.0 + np.tanh(0.5 * values)), dtype=np.float64)
 
 
 def _require_budget(epsilon: float) -> None:

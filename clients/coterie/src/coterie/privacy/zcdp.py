@@ -62,30 +62,6 @@ def rho_of_epsilon(epsilon: float, delta: float) -> float:
     return (epsilon / (math.sqrt(root * root + epsilon) + root)) ** 2
 
 
-def tight_epsilon_of_rho(rho: float, delta: float) -> float:
-    """Smallest ε that a ρ-zCDP release is known to give at δ, over every Rényi order α > 1.
-
-        ε = min_α  ρα + ln(1 − 1/α) − ln(αδ)/(α − 1)
-
-    C. Canonne, G. Kamath, T. Steinke, "The Discrete Gaussian for Differential Privacy" (2020), Proposition 12.
-    Never more than `epsilon_of_rho`, never below 0.
-    """
-    check_delta(delta)
-    if check_not_negative("rho", rho) == 0.0 or math.isinf(rho):
-        return rho
-
-    def at_order(log_excess: float) -> float:
-        excess = math.exp(log_excess)  # α − 1
-        return rho * (1.0 + excess) + log_excess - math.log1p(excess) - (math.log(delta) + math.log1p(excess)) / excess
-
-    from scipy.optimize import minimize_scalar
-
-    # Bun and Steinke's conversion is optimal at α − 1 = √(ln(1/δ)/ρ); the refined optimum lies near it.
-    start = 0.5 * math.log(math.log(1.0 / delta) / rho)
-    found = minimize_scalar(at_order, bounds=(start - 6.0, start + 3.0), method="bounded", options={"xatol": 1e-10})
-    return min(max(0.0, float(found.fun)), epsilon_of_rho(rho, delta))
-
-
 def _mean_sensitivity(clip_norm: float, samples: int) -> float:
     if samples < 1:
         raise ValueError(f"a mean needs at least one sample, got {samples}")
