@@ -1,11 +1,11 @@
-"""How many requests a second the gateway answers: GET /v1/me and heartbeats, over loopback, before a real registry.
+"""Requests per second and CPU per request of the gateway: identity, heartbeats, work and updates, over loopback.
 
     python bench/gateway.py [--seconds 3] [--connections 16]
 
-Starts the trust registry and one gateway process on free ports in a temporary folder, registers devices over REST, and
-loads each route from this process over plain sockets (a keep-alive connection per device, one request at a time each),
-so the two cores are shared by generator, gateway and registry. Prints requests a second, latency percentiles, and the
-gateway's CPU for a request, which means something on a busy machine too.
+Starts trust, aggregation and one gateway process in a temporary folder, registers devices over REST, and loads each
+route from this process over plain sockets (a keep-alive connection per device, one request at a time each). Updates go
+to a task that does not exist: the gateway takes, stores and forwards the body, aggregation answers 404. Prints requests
+per second, latency percentiles and the gateway's CPU per request.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import base64
+import hashlib
 import os
 import socket
 import subprocess
@@ -29,6 +30,9 @@ import uvloop
 from nacl.signing import SigningKey
 
 START_SECONDS = 60.0
+BODY = bytes(4096)
+REPORT = '{"form": "mean", "weight": 3}'
+UPDATE = f"Coterie-Update: {REPORT}\r\nCoterie-Digest: {hashlib.sha256(BODY).hexdigest()}\r\n".encode()
 
 
 def _free_port() -> int:
@@ -48,7 +52,8 @@ def _platform(folder: Path) -> Iterator[tuple[str, psutil.Process]]:
         "OMP_NUM_THREADS": "1",
     }
     processes = [
-        subprocess.Popen([sys.executable, "-m", f"services.{name}"], env=environment) for name in ("trust", "gateway")
+        subprocess.Popen([sys.executable, "-m", f"services.{name}"], env=environment)
+        for name in ("trust", "aggregation", "gateway")
     ]
     try:
         yield f"http://127.0.0.1:{gateway}", psutil.Process(processes[-1].pid)
@@ -142,14 +147,18 @@ def main() -> None:
         devices = _register(url, _await_admin_key(url, Path(name)), options.connections)
         port = int(url.rpartition(":")[2])
         routes = {
-            "GET /v1/me": ("GET /v1/me", b"HTTP/1.1 200"),
-            "POST /v1/devices/{id}/heartbeat": ("POST /v1/devices/{}/heartbeat", b"HTTP/1.1 204"),
+            "GET /v1/me": ("GET /v1/me", b"", b"HTTP/1.1 200"),
+            "POST /v1/devices/{id}/heartbeat": ("POST /v1/devices/{}/heartbeat", b"", b"HTTP/1.1 204"),
+            "GET /v1/work": ("GET /v1/work?wait=0&task=tsk_none", b"", b"HTTP/1.1 200"),
+            "PUT /v1/tasks/…/updates/{id}": ("PUT /v1/tasks/tsk_none/rounds/1/updates/{}", BODY, b"HTTP/1.1 404"),
         }
         print(f"{os.cpu_count()} cores, {options.connections} connections, {options.seconds:g} s a route")
-        for label, (line, expected) in routes.items():
+        for label, (line, body, expected) in routes.items():
             requests = [
-                f"{line.format(device)} HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {key}\r\n"
-                "Content-Length: 0\r\n\r\n".encode()
+                f"{line.format(device)} HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {key}\r\n".encode()
+                + (UPDATE if body else b"")
+                + b"Content-Length: %d\r\n\r\n" % len(body)
+                + body
                 for device, key in devices
             ]
             uvloop.run(_load(port, requests, expected, 0.5))  # fills caches and connections

@@ -14,12 +14,11 @@ from services.gateway.access.authenticator import Authenticator
 from services.gateway.access.wrong_keys import WrongKeys
 from services.gateway.routes import ROUTERS
 from services.gateway.routes.base import Dependencies
-from services.gateway.routes.express import Express
+from services.gateway.routes.plain import served
 from services.gateway.settings import GatewaySettings
 from services.gateway.usecases.heartbeats import HeartbeatBatcher
 from services.gateway.usecases.long_polls import LongPoller
 from services.gateway.wire import openapi
-from services.gateway.wire.finder import Finder
 from services.gateway.wire.middleware import RequestMiddleware
 from services.gateway.wire.responses import JsonResponse, refuse, refuse_http, refuse_invalid
 from services.kit.database.blobs import BlobStore
@@ -57,11 +56,9 @@ def build(settings: GatewaySettings) -> FastAPI:
             HTTPException: refuse_http,
         },
     )
-    for module in ROUTERS:
-        app.router.routes.extend(module.router.routes)
+    app.router.routes.extend(served(route for module in ROUTERS for route in module.router.routes))
     openapi.serve_docs(app)
-    app.router.middleware_stack = Finder(app.router)
-    app.add_middleware(RequestMiddleware, short=Express(app).serve)
+    app.add_middleware(RequestMiddleware)
     app.openapi = partial(openapi.complete_openapi, app)  # type: ignore[method-assign]
     return app
 

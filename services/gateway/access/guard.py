@@ -24,6 +24,12 @@ PRINCIPAL = "coterie.principal"
 class StrictRequest(Request):
     """A request whose JSON is real JSON (no NaN, no lone surrogates) and free of NUL, which databases refuse."""
 
+    content: bytes | None = None
+    """The body, if it was read already, within a limit."""
+
+    async def body(self) -> bytes:
+        return await super().body() if self.content is None else self.content
+
     async def json(self) -> Any:
         body = await self.body()
         if rb"\u0000" in body:
@@ -36,23 +42,27 @@ class GuardedRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
-        roles = ACCESS.get(self.name, NOBODY)
         takes_json = self.body_field is not None
 
         async def guarded(request: Request) -> Response:
-            await admit(request, roles, self.name)
-            if b"%00" in request.scope["query_string"] or "\0" in request.scope["path"]:
-                raise BadText("the character U+0000 cannot be stored; leave it out of the path and the query")
+            await guard(request, self.name)
             strict = StrictRequest(request.scope, request.receive)
             if takes_json:
-                strict._body = await read_within(request, request.app.state.dependencies.settings.max_json_bytes)
+                strict.content = await read_within(request, request.app.state.dependencies.settings.max_json_bytes)
             return await handle(strict)
 
         return guarded
 
 
+async def guard(request: Request, route: str) -> None:
+    """Admit the caller to a route, or raise."""
+    await admit(request, ACCESS.get(route, NOBODY), route)
+    if b"%00" in request.scope["query_string"] or "\0" in request.scope["path"]:
+        raise BadText("the character U+0000 cannot be stored; remove it from the path and the query")
+
+
 async def admit(request: Request, roles: Roles, route: str) -> None:
-    """Lets the caller in, or raises; from here on in this task, calls to services speak for it."""
+    """Authenticate the caller and check its role; from here on, calls to services speak for it."""
     if roles is PUBLIC:
         set_principal(ANONYMOUS)
         return

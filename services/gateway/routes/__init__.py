@@ -1,4 +1,4 @@
-"""Routes by noun, the busiest first: they are matched in this order."""
+"""Routes by noun. Starlette tries routes one after the other, so the busiest come first."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from services.gateway.routes import (
 )
 
 ROUTERS = (
+    me,
+    models,
     work,
     updates,
-    devices,
-    models,
-    me,
     letters,
+    devices,
     links,
     health,
     sums,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from prometheus_client import Counter, Histogram
@@ -36,9 +35,8 @@ _log = get_logger()
 class RequestMiddleware:
     """ASGI middleware."""
 
-    def __init__(self, app: ASGIApp, short: Callable[[Scope, Receive, Send], Awaitable[bool]] | None = None) -> None:
-        """`short` is a shorter way for some requests; it says whether it was theirs."""
-        self._app, self._short = app, short
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
         self._measures: dict[tuple[str, str, int], tuple[Any, Any]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,8 +67,7 @@ class RequestMiddleware:
             await send(message)
 
         try:
-            if self._short is None or not await self._short(scope, receive, send_named):
-                await self._app(scope, receive, send_named)
+            await self._app(scope, receive, send_named)
         except Exception:
             _log.exception("request failed", method=scope["method"], path=scope["path"])
             if status:  # the answer is under way: cutting it short is the only way left to say so

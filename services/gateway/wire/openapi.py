@@ -17,6 +17,7 @@ from starlette.staticfiles import StaticFiles
 
 from coterie.records import Problem
 from services.gateway.access.table import ACCESS, NOBODY, PUBLIC
+from services.gateway.routes.plain import declared
 from services.gateway.schemas.base import DIGEST_PATTERN
 from services.gateway.wire.responses import TITLE_OF_STATUS
 
@@ -61,7 +62,7 @@ _KNOWN_CALLER = (401, 403, 404, 409, 422)
 def complete_openapi(app: FastAPI) -> dict[str, Any]:
     """The document, made once."""
     if app.openapi_schema is None:
-        document = get_openapi(title=TITLE, version=VERSION, description=DESCRIPTION, routes=app.routes)
+        document = get_openapi(title=TITLE, version=VERSION, description=DESCRIPTION, routes=declared(app.routes))
         components = document.setdefault("components", {})
         components.setdefault("schemas", {})["Problem"] = _PROBLEM.json_schema(mode="serialization") | _EXAMPLE
         for unused in ("HTTPValidationError", "ValidationError"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 import orjson
@@ -31,19 +32,19 @@ STATUS_OF_KIND: dict[type[errors.CoterieError], int] = {
     errors.Unavailable: 503,
 }
 TITLE_OF_STATUS = {
-    400: "The request is wrong",
-    401: "Nobody is known to be asking",
-    403: "Not allowed",
+    400: "Bad request",
+    401: "Authentication required",
+    403: "Forbidden",
     404: "Not found",
     405: "Method not allowed",
-    409: "Refused in the present state",
-    413: "Too large",
-    416: "No such bytes",
-    422: "What came cannot be true or cannot be served",
-    500: "An unexpected fault",
-    503: "Try again later",
+    409: "Conflict",
+    413: "Content too large",
+    416: "Range not satisfiable",
+    422: "Unprocessable content",
+    500: "Internal server error",
+    503: "Service unavailable",
 }
-FAULT_TEXT = "an unexpected fault; quote the request id to whoever runs this platform"
+FAULT_TEXT = "internal error; quote the request id to the operator of this platform"
 _log = get_logger()
 
 
@@ -72,7 +73,7 @@ def problem(
     """A refusal: status, stable reason, a sentence for people, and what else helps."""
     document = {
         "type": f"urn:coterie:problem:{reason}",
-        "title": TITLE_OF_STATUS.get(status, "Refused"),
+        "title": TITLE_OF_STATUS.get(status, HTTPStatus(status).phrase),
         "status": status,
         "detail": detail,
         "reason": reason,

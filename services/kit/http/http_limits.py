@@ -85,39 +85,6 @@ class ConnectionTable:
             del self.of_address[address]
 
 
-class Gathered:
-    """A transport whose writes of one turn of the event loop go out together: an answer's head with its body."""
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport, self._loop = transport, loop
-        self._waiting: list[bytes] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def write(self, data: bytes) -> None:
-        """Sends at the end of this turn, after what was written before."""
-        if not self._waiting:
-            self._loop.call_soon(self._send)
-        self._waiting.append(data)
-
-    def close(self) -> None:
-        """Closes once everything written is out."""
-        self._send()
-        self._transport.close()
-
-    def plain(self) -> asyncio.Transport:
-        """The transport itself, for another protocol; what was written before goes first."""
-        self._send()
-        return self._transport
-
-    def _send(self) -> None:
-        if self._waiting:
-            data, self._waiting = self._waiting, []
-            if not self._transport.is_closing():
-                self._transport.writelines(data)
-
-
 class LimitedProtocol(HttpToolsProtocol):
     """One connection, with limits on what is sent besides bodies and on how slowly anything is sent."""
 
@@ -134,7 +101,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._upgraded = False  # a WebSocket from here on
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(cast(asyncio.Transport, Gathered(transport, self.loop)))
+        super().connection_made(transport)
         address = self.client[0] if self.client else ""
         if why := self.lines.admit(self, address):
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too_many_connections", why)
@@ -203,7 +170,6 @@ class LimitedProtocol(HttpToolsProtocol):
         self._upgraded = True
         self._stop_watch()
         self.lines.idle.pop(self, None)
-        self.transport = cast(Gathered, self.transport).plain()
         super().handle_websocket_upgrade()
         protocol = cast(asyncio.Protocol, self.transport.get_protocol())
         lost = protocol.connection_lost

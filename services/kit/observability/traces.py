@@ -21,6 +21,7 @@ EXPORT_SECONDS = 3.0
 """How long one delivery to the collector may take; one that is away costs spans, never requests."""
 HEADER = "traceparent"
 _FAULTS = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"})
+"""gRPC status codes that are server errors in OpenTelemetry's conventions."""
 _tracer: Tracer | None = None
 
 
@@ -135,15 +136,20 @@ def calling(method: str) -> tuple[Span, tuple[tuple[str, str], ...]] | None:
 
 
 def ended(code: str, span: Span | None = None) -> None:
-    """Says with which gRPC status a call ended, the present span's or another; a refusal is none of our faults."""
+    """Record the gRPC status a call ended with, on the current span or another."""
     if _tracer is None:
         return
     from opentelemetry.trace import StatusCode, get_current_span
 
     span = span or get_current_span()
     span.set_attribute("rpc.response.status_code", code)
-    if code in _FAULTS:
+    if is_fault(code):
         span.set_status(StatusCode.ERROR)
+
+
+def is_fault(code: str) -> bool:
+    """Whether a gRPC status is a server error; a refusal is the caller's."""
+    return code in _FAULTS
 
 
 def _of(method: str) -> dict[str, AttributeValue]:

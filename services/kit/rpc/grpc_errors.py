@@ -1,4 +1,4 @@
-"""Errors on the wire: kind ↔ gRPC status, with the reason and details as trailing metadata."""
+"""Errors over gRPC: a status for every kind; kind, reason and details travel as trailing metadata."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from grpc.aio import AioRpcError, Metadata
 
 from services.kit import errors
 
+KIND_KEY = "coterie-kind"
 REASON_KEY = "coterie-reason"
 DETAILS_KEY = "coterie-details-bin"
 
 STATUS_OF_KIND: dict[type[errors.CoterieError], grpc.StatusCode] = {
     errors.InvalidInput: grpc.StatusCode.INVALID_ARGUMENT,
-    errors.Unprocessable: grpc.StatusCode.DATA_LOSS,
+    errors.Unprocessable: grpc.StatusCode.INVALID_ARGUMENT,
     errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
     errors.PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
     errors.NotFound: grpc.StatusCode.NOT_FOUND,
@@ -24,7 +25,7 @@ STATUS_OF_KIND: dict[type[errors.CoterieError], grpc.StatusCode] = {
     errors.Exhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.Unavailable: grpc.StatusCode.UNAVAILABLE,
 }
-_KIND_OF_STATUS = {status: kind for kind, status in STATUS_OF_KIND.items()}
+_KIND_OF_NAME = {kind.reason: kind for kind in STATUS_OF_KIND}
 
 
 class UpstreamAway(errors.Unavailable):
@@ -36,22 +37,25 @@ class UpstreamFault(errors.CoterieError):
 
 
 def kind_of(error: errors.CoterieError) -> type[errors.CoterieError]:
-    """Which of the kit's kinds an error is; the root of them all for one that is none."""
+    """The kind of an error; `CoterieError` if it has none."""
     return next((kind for kind in type(error).__mro__ if kind in STATUS_OF_KIND), errors.CoterieError)
 
 
 def trailing_metadata_of(error: errors.CoterieError) -> tuple[tuple[str, str | bytes], ...]:
-    """Trailing metadata that carries an error's reason and details."""
-    return (REASON_KEY, error.reason), (DETAILS_KEY, json.dumps(error.details).encode())
+    """Trailing metadata that carries an error's kind, reason and details."""
+    return (
+        (KIND_KEY, kind_of(error).reason),
+        (REASON_KEY, error.reason),
+        (DETAILS_KEY, json.dumps(error.details).encode()),
+    )
 
 
 def decode(error: AioRpcError) -> errors.CoterieError:
     """The platform's error that a failed call stands for: same kind, reason, message and details."""
     metadata = error.trailing_metadata() or Metadata()
     reason, details = metadata.get(REASON_KEY), metadata.get(DETAILS_KEY)
-    kind = _KIND_OF_STATUS.get(error.code())
+    kind = _KIND_OF_NAME.get(str(metadata.get(KIND_KEY)))
     if reason is not None and kind is not None:
-        # The class itself is the other service's; what travels is its kind and its reason.
         decoded = kind(error.details() or "", details=json.loads(details) if details else {})
         decoded.reason = str(reason)
         return decoded

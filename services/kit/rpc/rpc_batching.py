@@ -19,7 +19,6 @@ from google.protobuf.message import DecodeError
 
 from coterie_api.rpc_batching.v1 import rpc_batching_pb2 as pb
 from coterie_api.rpc_batching.v1 import rpc_batching_pb2_grpc as rpc
-from services.kit.rpc.grpc_errors import DETAILS_KEY, REASON_KEY
 from services.kit.runtime.batcher import Batcher
 
 BATCHED_METHODS = frozenset(
@@ -121,7 +120,9 @@ class BatchCall:
         if not result.status:
             reply.set_result(self._parse(result.reply))
             return
-        trailer = ((REASON_KEY, result.reason), (DETAILS_KEY, result.details)) if result.reason else ()
+        trailer = [
+            (key, value if key.endswith("-bin") else value.decode()) for key, value in result.trailing_metadata.items()
+        ]
         status = _STATUS.get(result.status, grpc.StatusCode.UNKNOWN)
         reply.set_exception(_rpc_error(status, result.message, trailer))
 
@@ -162,13 +163,8 @@ class _CallContext:
         return self._batch.auth_context()
 
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Any = ()) -> None:
-        trailer = dict(trailing_metadata)
-        self.failure = pb.Result(
-            status=code.value[0],
-            message=details,
-            reason=trailer.get(REASON_KEY, ""),
-            details=trailer.get(DETAILS_KEY, b""),
-        )
+        trailer = {key: value if isinstance(value, bytes) else value.encode() for key, value in trailing_metadata}
+        self.failure = pb.Result(status=code.value[0], message=details, trailing_metadata=trailer)
         raise grpc.aio.AbortError
 
 

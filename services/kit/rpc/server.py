@@ -11,8 +11,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1._async import HealthServicer
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from coterie.version import VERSION, commit
@@ -47,7 +46,7 @@ _OPTIONS = [
 _log = get_logger()
 
 
-class Health(HealthServicer):
+class Health(health.aio.HealthServicer):
     """Health, which also says which replica this is, of which version and commit, when its certificates end, and how
     fast it answers."""
 

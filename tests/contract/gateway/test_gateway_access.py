@@ -12,6 +12,7 @@ from fastapi.routing import APIRoute
 from services.gateway.access.guard import GuardedRoute
 from services.gateway.access.table import ACCESS, ADMIN, DEVICE, PUBLIC, PUBLISHER
 from services.gateway.app import build
+from services.gateway.routes.plain import declared
 from services.gateway.settings import GatewaySettings
 from tests.contract.gateway.conftest import bearer
 from tests.contract.gateway.fakes import FakePlatform
@@ -28,7 +29,7 @@ PUBLIC_PATHS = {
     ("GET", "/openapi.json"),
 }
 _APP = build(GatewaySettings())
-ROUTES = [route for route in _APP.routes if isinstance(route, APIRoute)]
+ROUTES = [route for route in declared(_APP.routes) if isinstance(route, APIRoute)]
 GUARDED = [route for route in ROUTES if ACCESS.get(route.name) is not PUBLIC]
 
 
@@ -51,7 +52,7 @@ def test_every_route_is_guarded_and_in_table_and_table_has_no_other() -> None:
 def test_the_public_paths_are_exactly_those_listed() -> None:
     public = {
         (method, str(getattr(route, "path", "")))
-        for route in _APP.routes
+        for route in declared(_APP.routes)
         if not isinstance(route, APIRoute) or ACCESS[route.name] is PUBLIC
         for method in (getattr(route, "methods", None) or {"GET"}) - {"HEAD"}
     }

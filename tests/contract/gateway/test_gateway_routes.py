@@ -24,6 +24,7 @@ from coterie_api.pricing.v1 import pricing_pb2
 from coterie_api.topology.v1 import topology_pb2
 from coterie_api.trust.v1 import trust_pb2
 from services.gateway.app import build
+from services.gateway.routes.plain import declared
 from services.gateway.routes.whatif import SERVICE_OF_SOLVER
 from services.gateway.settings import GatewaySettings
 from services.kit.errors import InvalidInput, PermissionDenied
@@ -276,7 +277,7 @@ async def test_answers_are_the_sdks_records_and_the_document_describes_them(clie
 
 
 def _routes() -> list[APIRoute]:
-    return [route for route in build(GatewaySettings()).routes if isinstance(route, APIRoute)]
+    return [route for route in declared(build(GatewaySettings()).routes) if isinstance(route, APIRoute)]
 
 
 async def test_an_offer_without_terms_shows_an_empty_object(client: httpx.AsyncClient, platform: FakePlatform) -> None:

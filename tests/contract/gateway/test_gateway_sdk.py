@@ -18,6 +18,7 @@ from coterie.secure_sums.terms import Place
 from coterie_api.aggregation.v1 import aggregation_pb2
 from services.gateway.access.table import ACCESS
 from services.gateway.app import build
+from services.gateway.routes.plain import declared
 from services.gateway.settings import GatewaySettings
 from tests.contract.gateway.fakes import FakePlatform
 
@@ -163,7 +164,7 @@ def answers_of(route: APIRoute) -> tuple[Any, Any]:
     return get_origin(model) or model, (get_args(model) or (None,))[0]
 
 
-ROUTES = {route.name: route for route in build(GatewaySettings()).routes if isinstance(route, APIRoute)}
+ROUTES = {route.name: route for route in declared(build(GatewaySettings()).routes) if isinstance(route, APIRoute)}
 
 
 def test_every_route_has_a_method() -> None:

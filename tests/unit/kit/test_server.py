@@ -15,6 +15,7 @@ from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.topology.v1 import topology_pb2_grpc as rpc
 from coterie_cli.certificates import make_certificates
 from services.kit import errors
+from services.kit.observability import traces
 from services.kit.rpc import grpc_errors, sockets
 from services.kit.rpc.channels import open_channel
 from services.kit.rpc.healthcheck import is_serving
@@ -35,6 +36,9 @@ class Odd(rpc.TopologyServicer):
     async def PutCell(self, request: pb.Cell, context: Any) -> pb.Cell:
         if request.id == "raise":
             raise OddCell("odd; make it even", details={"cell": "7"})
+        if request.id.startswith("kind "):
+            kind = KINDS[int(request.id.removeprefix("kind "))]
+            raise type("NamedError", (kind,), {})("refused")
         if request.id == "break":
             raise RuntimeError("secret inside")
         if request.id == "slow":
@@ -100,11 +104,29 @@ async def test_stopping_lets_an_open_call_end(server: Server, stub: rpc.Topology
     assert (await slow).id.startswith("service platform")
 
 
-def test_every_kind_has_its_own_status() -> None:
+KINDS = list(grpc_errors.STATUS_OF_KIND)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_every_kind_of_error_arrives_as_itself(
+    stub: rpc.TopologyAsyncStub, kind: type[errors.CoterieError]
+) -> None:
+    with pytest.raises(errors.CoterieError) as caught:
+        await stub.PutCell(pb.Cell(id=f"kind {KINDS.index(kind)}"))
+    assert type(caught.value) is kind
+    assert caught.value.reason == "named_error"
+
+
+def test_refusals_are_no_faults_in_traces() -> None:
+    """Only a service that is away counts as a fault; a refused request does not."""
+    statuses = {kind: status.name for kind, status in grpc_errors.STATUS_OF_KIND.items()}
+    assert {kind for kind, status in statuses.items() if traces.is_fault(status)} == {errors.Unavailable}
+
+
+def test_every_kind_has_a_status() -> None:
     kinds = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.CoterieError)}
     kinds -= {errors.CoterieError}
     assert kinds == set(grpc_errors.STATUS_OF_KIND)
-    assert len(set(grpc_errors.STATUS_OF_KIND.values())) == len(grpc_errors.STATUS_OF_KIND)
 
 
 async def test_mutual_tls_lets_only_holders_of_a_certificate_in(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.coterie_api/rpc_batching/v1/rpc_batching.proto\x12\x1b\x63oterie_api.rpc_batching.v1\"I\n\x05\x42\x61tch\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x30\n\x05\x63\x61lls\x18\x02 \x03(\x0b\x32!.coterie_api.rpc_batching.v1.Call\"\x8b\x01\n\x04\x43\x61ll\x12\x0f\n\x07request\x18\x01 \x01(\x0c\x12\x41\n\x08metadata\x18\x02 \x03(\x0b\x32/.coterie_api.rpc_batching.v1.Call.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"?\n\x07Results\x12\x34\n\x07results\x18\x01 \x03(\x0b\x32#.coterie_api.rpc_batching.v1.Result\"h\n\x06Result\x12\r\n\x05index\x18\x01 \x01(\x05\x12\r\n\x05reply\x18\x02 \x01(\x0c\x12\x0e\n\x06status\x18\x03 \x01(\x05\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x0f\n\x07\x64\x65tails\x18\x06 \x01(\x0c\x32`\n\x0bRpcBatching\x12Q\n\x03Run\x12\".coterie_api.rpc_batching.v1.Batch\x1a$.coterie_api.rpc_batching.v1.Results0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.coterie_api/rpc_batching/v1/rpc_batching.proto\x12\x1b\x63oterie_api.rpc_batching.v1\"I\n\x05\x42\x61tch\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x30\n\x05\x63\x61lls\x18\x02 \x03(\x0b\x32!.coterie_api.rpc_batching.v1.Call\"\x8b\x01\n\x04\x43\x61ll\x12\x0f\n\x07request\x18\x01 \x01(\x0c\x12\x41\n\x08metadata\x18\x02 \x03(\x0b\x32/.coterie_api.rpc_batching.v1.Call.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"?\n\x07Results\x12\x34\n\x07results\x18\x01 \x03(\x0b\x32#.coterie_api.rpc_batching.v1.Result\"\xd6\x01\n\x06Result\x12\r\n\x05index\x18\x01 \x01(\x05\x12\r\n\x05reply\x18\x02 \x01(\x0c\x12\x0e\n\x06status\x18\x03 \x01(\x05\x12\x0f\n\x07message\x18\x04 \x01(\t\x12T\n\x11trailing_metadata\x18\x05 \x03(\x0b\x32\x39.coterie_api.rpc_batching.v1.Result.TrailingMetadataEntry\x1a\x37\n\x15TrailingMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\x32`\n\x0bRpcBatching\x12Q\n\x03Run\x12\".coterie_api.rpc_batching.v1.Batch\x1a$.coterie_api.rpc_batching.v1.Results0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,6 +33,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_CALL_METADATAENTRY']._loaded_options = None
   _globals['_CALL_METADATAENTRY']._serialized_options = b'8\001'
+  _globals['_RESULT_TRAILINGMETADATAENTRY']._loaded_options = None
+  _globals['_RESULT_TRAILINGMETADATAENTRY']._serialized_options = b'8\001'
   _globals['_BATCH']._serialized_start=79
   _globals['_BATCH']._serialized_end=152
   _globals['_CALL']._serialized_start=155
@@ -41,8 +43,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CALL_METADATAENTRY']._serialized_end=294
   _globals['_RESULTS']._serialized_start=296
   _globals['_RESULTS']._serialized_end=359
-  _globals['_RESULT']._serialized_start=361
-  _globals['_RESULT']._serialized_end=465
-  _globals['_RPCBATCHING']._serialized_start=467
-  _globals['_RPCBATCHING']._serialized_end=563
+  _globals['_RESULT']._serialized_start=362
+  _globals['_RESULT']._serialized_end=576
+  _globals['_RESULT_TRAILINGMETADATAENTRY']._serialized_start=521
+  _globals['_RESULT_TRAILINGMETADATAENTRY']._serialized_end=576
+  _globals['_RPCBATCHING']._serialized_start=578
+  _globals['_RPCBATCHING']._serialized_end=674
 # @@protoc_insertion_point(module_scope)

@@ -124,12 +124,31 @@ class Result(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class TrailingMetadataEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.bytes
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.bytes = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     INDEX_FIELD_NUMBER: _builtins.int
     REPLY_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
-    REASON_FIELD_NUMBER: _builtins.int
-    DETAILS_FIELD_NUMBER: _builtins.int
+    TRAILING_METADATA_FIELD_NUMBER: _builtins.int
     index: _builtins.int
     """Index of the call in the batch, from 0."""
     reply: _builtins.bytes
@@ -138,10 +157,10 @@ class Result(_message.Message):
     """gRPC status code; 0 = OK."""
     message: _builtins.str
     """Error message; empty when status is 0."""
-    reason: _builtins.str
-    """Stable reason of a refusal; empty for an internal error."""
-    details: _builtins.bytes
-    """Details of the refusal, as JSON."""
+    @_builtins.property
+    def trailing_metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.bytes]:
+        """Trailing metadata of a failed call; values of keys that end in -bin are bytes, of others UTF-8."""
+
     def __init__(
         self,
         *,
@@ -149,12 +168,11 @@ class Result(_message.Message):
         reply: _builtins.bytes = ...,
         status: _builtins.int = ...,
         message: _builtins.str = ...,
-        reason: _builtins.str = ...,
-        details: _builtins.bytes = ...,
+        trailing_metadata: _abc.Mapping[_builtins.str, _builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["details", b"details", "index", b"index", "message", b"message", "reason", b"reason", "reply", b"reply", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "message", b"message", "reply", b"reply", "status", b"status", "trailing_metadata", b"trailing_metadata"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
