@@ -18,7 +18,7 @@ OWN_ROOMS = {
     "trust": {"readers"},
     "topology": {"planners"},
     "pricing": set[str](),
-    "aggregation": {"rounds", "strategies"},
+    "aggregation": {"rounds", "secure_sums", "strategies"},
     # The edge owns no tables: no domain and no store, and routes in the place of a servicer.
     "gateway": {"routes", "schemas", "access", "wire"},
 }

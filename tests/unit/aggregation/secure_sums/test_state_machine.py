@@ -154,7 +154,7 @@ def test_an_open_session_counts_extends_or_fails(delivered: int, pending: int, n
     assert next_step(session(SumState.OPEN), [], now, facts) == step
 
 
-def test_equal_ready_checks_fix_the_survivors_and_unequal_ones_are_repeated() -> None:
+def test_equal_ready_checks_fix_survivors_and_unequal_ones_repeat() -> None:
     same = next_step(session(SumState.COUNTING), [ready(at) for at in range(4)], 101.0, FACTS)
     assert isinstance(same, FixSurvivors)
     assert same.settled.survivors == frozenset(people())
@@ -164,7 +164,7 @@ def test_equal_ready_checks_fix_the_survivors_and_unequal_ones_are_repeated() ->
     assert again.check.candidates == frozenset(people()[1:])
 
 
-def test_a_ready_check_closes_after_a_quarter_with_a_quorum_and_fails_at_the_end_without() -> None:
+def test_ready_check_closes_at_a_quarter_with_quorum_and_fails_without() -> None:
     three, two = [ready(at) for at in range(3)], [ready(at) for at in range(2)]
     late = [member(2), member(3)]
     assert next_step(session(SumState.COUNTING), [*three, member(3)], 109.0, FACTS) == Wait(1.0)
