@@ -5,10 +5,6 @@ from __future__ import annotations
 from services.kit.errors import AlreadyExists, Conflict, Exhausted, InvalidInput, NotFound
 
 
-class BadParameters(InvalidInput):
-    """The incentive, or one of its parameters, makes no sense."""
-
-
 class BadAmount(InvalidInput):
     """Not an amount of micro-credits that can be moved."""
 

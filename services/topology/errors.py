@@ -9,10 +9,6 @@ class UnknownPlan(NotFound):
     """The task has no such plan."""
 
 
-class BadParameters(InvalidInput):
-    """The task's parameters cannot be planned with."""
-
-
 class UnknownCell(NotFound):
     """No base station has that id."""
 

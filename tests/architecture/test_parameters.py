@@ -1,47 +1,43 @@
-"""Every parameter that a planner, noise, incentive, rule or strategy reads is in the message of parameters."""
+"""Task parameters are declared in `coterie.parameters` and read from there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from pathlib import Path
 
 import pytest
 
-from coterie_api.parameters.v1.parameters_pb2 import TaskParameters
-from services.aggregation.domain.bounds import Bounds
-from services.aggregation.domain.buffering import WANTED
+from coterie.parameters.registry import AXIS, sections
+from services.aggregation import strategies
 from services.aggregation.domain.rules.axis import METHODS, OPTIMISERS, PRES
-from services.aggregation.domain.secure_terms import _CHECKS
-from services.pricing.domain.incentives import MODELS
-from services.topology.planners.betta_inputs import MeshParameters, PartialPrivacy
-from services.topology.planners.cells import CellsParameters, OptimisedPrivacy
-from services.topology.planners.clusters import ClusterParameters, TrustPrivacy
-from services.topology.planners.star import UniformPrivacy
+from services.aggregation.domain.rules.choice import TRUST
 
-READ: dict[str, list[Iterable[str]]] = {
-    "topology": [kind.model_fields for kind in (ClusterParameters, MeshParameters, CellsParameters)],
-    "privacy": [
-        *(kind.model_fields for kind in (UniformPrivacy, TrustPrivacy, PartialPrivacy, OptimisedPrivacy)),
-        ["sampling_rate"],  # which every task is refused, by services.aggregation.domain.tasks
-    ],
-    "pricing": [kind.model_fields for kind in MODELS.values()],
-    "rule": [["known"], *(keys for table in (METHODS, PRES, OPTIMISERS) for keys, _ in table.values())],
-    "survey": [["question", "low", "high"]],
-    "sums": [["mode"], _CHECKS],
-    "bounds": [Bounds.__slots__],
-    "pace": [WANTED],
-}
-"""Keys of each section, by reader."""
-TOLD = {"offer"}
-"""Sections that the platform writes and devices read."""
+ROOT = Path(__file__).parents[2]
+SOURCES = [*(ROOT / "services").rglob("*.py"), *(ROOT / "clients").glob("*/src/**/*.py")]
+BY_HAND = re.compile(r"""parameters(\.get\(|\[)\s*"(topology|privacy|pricing|rule|survey|sums|bounds|pace|offer)\"""")
 
 
-def test_every_section_has_a_reader() -> None:
-    assert set(TaskParameters.DESCRIPTOR.fields_by_name) == READ.keys() | TOLD
+def test_no_source_reads_a_section_by_hand() -> None:
+    """Read it with its group: `TrustPrivacy.of(parameters).noise_max`."""
+    found = {
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in SOURCES
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if BY_HAND.search(line)
+    }
+    assert found == set()
 
 
-@pytest.mark.parametrize("section", READ)
-def test_a_section_has_exactly_the_keys_that_somebody_reads(section: str) -> None:
-    """A key that is missing here is refused at the gateway: add its line to parameters.proto."""
-    kind = TaskParameters.DESCRIPTOR.fields_by_name[section].message_type
-    assert kind is not None
-    assert set(kind.fields_by_name) == {key for keys in READ[section] for key in keys}
+@pytest.mark.parametrize("axis", ["topology", "privacy", "incentive"])
+def test_groups_are_read_by_choices_that_exist(axis: str) -> None:
+    index = ("topology", "privacy", "incentive").index(axis)
+    taken = {combination[index] for combination in strategies.combinations()}
+    named = {c for s, kinds in sections().items() if AXIS.get(s) == axis for kind in kinds for c in kind.choices}
+    assert named <= taken
+
+
+def test_every_step_of_a_rule_has_its_group_or_none() -> None:
+    steps = {TRUST, *PRES, *METHODS, *OPTIMISERS}
+    named = {choice for kind in sections()["rule"] for choice in kind.choices}
+    assert steps - named == {"mean", "median", "geometric-median"}
+    assert named <= steps

@@ -19,7 +19,7 @@ from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.aggregation.strategies import combinations, presets
 from services.aggregation.strategies.base import Strategy
 from services.gateway.wire.convert import to_json
-from services.pricing.domain.incentives import MODELS
+from services.pricing.domain.incentives import MODELS, NONE
 from tests.architecture.test_imports import ROOT, SERVICES, files, imports_of
 
 AXES = ("topology", "privacy", "incentive")
@@ -138,6 +138,6 @@ def test_strategies_do_no_input_or_output() -> None:
 def test_every_strategy_has_a_device_half_a_planner_and_prices(axes: tuple[str, str, str]) -> None:
     topology, privacy, incentive = axes
     assert (ROOT / f"services/topology/planners/{topology}.py").exists()
-    assert incentive in MODELS
+    assert incentive in (NONE, *MODELS)
     told = pb.WorkItem(topology=topology, privacy=privacy, incentive=incentive)
     assert strategy_for(WorkItem.from_json(to_json(told)))

@@ -17,8 +17,8 @@ from services.aggregation.store import tasks
 from services.kit.database.engine import Database
 from services.kit.errors import InvalidInput
 from services.kit.rpc.paging import MOST_BYTES
+from services.kit.rpc.parameters import to_struct
 from services.kit.rpc.principal import Principal, set_principal
-from services.kit.rpc.proto_json import read_parameters
 from tests.contract.aggregation.conftest import Client, ServiceFixture, service
 
 __all__ = ["service"]
@@ -52,7 +52,7 @@ async def test_oversized_hints_are_refused_and_hints_at_the_limit_are_not(
         with pytest.raises(InvalidInput, match=f"at most {MAX_TRAINING_BYTES} are taken"):
             await client.create([], training_json=hints(size))
     for size in (MEBIBYTE, MAX_PARAMETERS_BYTES + 1):
-        large = read_parameters({"survey": {"question": "?" * size}})
+        large = to_struct({"survey": {"question": "?" * size}})
         with pytest.raises(InvalidInput, match=f"at most {MAX_PARAMETERS_BYTES} are taken"):
             await client.create([], parameters=large)
     await client.create([], name="honest", training_json=hints(MAX_TRAINING_BYTES))

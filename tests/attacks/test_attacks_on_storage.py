@@ -22,8 +22,8 @@ from services.aggregation.usecases.blobs import Sweeper
 from services.kit.database.blobs import BlobStore
 from services.kit.database.engine import Database
 from services.kit.errors import InvalidInput, PermissionDenied
+from services.kit.rpc.parameters import to_struct
 from services.kit.rpc.principal import SERVICE, Principal, set_principal
-from services.kit.rpc.proto_json import read_parameters
 from services.kit.runtime.clock import SystemClock
 from services.topology import tables as topology_tables
 from services.topology.domain.records import StoredPolicy
@@ -249,7 +249,7 @@ async def test_remains_of_failed_sums_are_swept_and_open_sums_are_kept(service: 
     client = await service.start()
     devices = [f"dev_{letter}" for letter in "abcd"]
     people = Committee.of(service, client, tmp_path, devices)
-    task = await client.create(devices, min_devices=4, parameters=read_parameters(SECURE))
+    task = await client.create(devices, min_devices=4, parameters=to_struct(SECURE))
     await client.start_task(task.id)
     before = stored(service.settings.data_dir)
     await people.until_work("dev_a")

@@ -24,8 +24,8 @@ from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.enums.v1 import enums_pb2 as words
 from services.aggregation.secure_sums.survivor_agreement import SurvivorAgreement
 from services.kit.errors import CoterieError
+from services.kit.rpc.parameters import to_struct
 from services.kit.rpc.principal import Principal, set_principal
-from services.kit.rpc.proto_json import read_parameters
 from tests.attacks.sum_fixture import keys_of
 from tests.contract.aggregation.committee import SECURE, Committee
 from tests.contract.aggregation.conftest import Client, ServiceFixture, service
@@ -412,7 +412,7 @@ async def test_tasks_unfit_for_secure_sums_are_refused_with_what_to_change(
     client = await service.start()
     digest_ = await client.upload_model(np.zeros(3, np.float32))
     told = {**SECURE, **parameters, "sums": {"mode": "secure", **parameters.get("sums", {})}}
-    values: dict[str, Any] = {"min_devices": 5, "parameters": read_parameters(told)} | changes
+    values: dict[str, Any] = {"min_devices": 5, "parameters": to_struct(told)} | changes
     if "model_digests" in values:
         values["model_digests"] = [digest_] * 2
     if not words_told:

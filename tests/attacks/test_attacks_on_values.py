@@ -14,8 +14,8 @@ from coterie_api.enums.v1 import enums_pb2 as words
 from services.aggregation.domain.plausibility import noised_norm
 from services.kit.errors import InvalidInput
 from services.kit.rpc.enums import word
+from services.kit.rpc.parameters import to_struct
 from services.kit.rpc.principal import Principal, set_principal
-from services.kit.rpc.proto_json import read_parameters
 from tests.contract.aggregation.conftest import Client, ServiceFixture, service
 
 __all__ = ["service"]
@@ -109,7 +109,7 @@ async def test_one_overlong_update_does_not_bend_rules_over_stored_updates(
     """A mean of mixtures never sees it; a median judges by itself in round one, and later it is refused."""
     client = await service.start()
     task = await client.create(
-        [*HONEST, LIAR], rounds=2, rule=rule, min_devices=3, quorum=0.7, parameters=read_parameters({"rule": more})
+        [*HONEST, LIAR], rounds=2, rule=rule, min_devices=3, quorum=0.7, parameters=to_struct({"rule": more})
     )
     await client.start_task(task.id)
     await deliver_all(client, {LIAR: [4000.0] * 3} | HONEST)
@@ -128,7 +128,7 @@ async def test_one_overlong_update_does_not_bend_rules_over_stored_updates(
 @SQLITE
 async def test_where_the_task_clips_an_update_beyond_clip_and_noise_is_refused(service: ServiceFixture) -> None:
     client = await service.start()
-    noise = read_parameters({"privacy": {"noise_multiplier": 0.5}})
+    noise = to_struct({"privacy": {"noise_multiplier": 0.5}})
     task = await client.create(
         [*HONEST, LIAR],
         rounds=1,
@@ -179,7 +179,7 @@ async def test_zero_and_copied_updates_are_recorded_as_bad_where_unpaid(service:
     """An unpaid star takes them, for a device may have nothing to learn; of such work nobody is trusted more."""
     client = await service.start()
     devices = [*HONEST, LIAR, "dev_friend", "dev_copy"]
-    noise = read_parameters({"privacy": {"noise_multiplier": 5.0}} if privacy == "uniform" else {})
+    noise = to_struct({"privacy": {"noise_multiplier": 5.0}} if privacy == "uniform" else {})
     task = await client.create(devices, rounds=1, privacy=privacy, parameters=noise, training_json='{"clip_norm": 3}')
     await client.start_task(task.id)
     same = [0.5, 0.5, 1.0]

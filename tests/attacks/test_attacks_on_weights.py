@@ -10,8 +10,8 @@ import pytest
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.enums.v1 import enums_pb2 as words
 from services.kit.errors import InvalidInput
+from services.kit.rpc.parameters import to_struct
 from services.kit.rpc.principal import Principal, set_principal
-from services.kit.rpc.proto_json import read_parameters
 from tests.contract.aggregation.conftest import Client, ServiceFixture, service
 
 __all__ = ["service"]
@@ -100,7 +100,7 @@ async def test_honest_devices_of_unlike_size_weigh_what_they_have(service: Servi
     each_its_owner(service, HONEST)
     samples = {device: 50 * (number + 1) for number, device in enumerate(HONEST)}
     values = {device: float(number) for number, device in enumerate(HONEST)}
-    ended = await run(client, samples, values, parameters=read_parameters({"bounds": {"largest_share": 0.3}}))
+    ended = await run(client, samples, values, parameters=to_struct({"bounds": {"largest_share": 0.3}}))
     assert await weights(client, ended.id) == {device: float(count) for device, count in samples.items()}
     mean = np.average(list(values.values()), weights=list(samples.values()))
     np.testing.assert_allclose(await client.model(ended.model_digests[0]), [mean] * 3, rtol=1e-6)
@@ -123,7 +123,7 @@ async def test_survey_answer_with_weight_beyond_scale_or_no_body_is_refused(
         model_digests=[digest],
         rounds=1,
         quorum=0.5,
-        parameters=read_parameters(SURVEY),
+        parameters=to_struct(SURVEY),
         escrow_microcredits=1_000_000,
     )
     await client.start_task(task.id)
@@ -160,7 +160,7 @@ async def test_answer_with_huge_claimed_variance_is_reported_and_kept_in_scale(
         model_digests=[digest],
         rounds=1,
         quorum=0.5,
-        parameters=read_parameters(SURVEY),
+        parameters=to_struct(SURVEY),
         escrow_microcredits=1_000_000,
     )
     await client.start_task(task.id)
@@ -181,11 +181,11 @@ async def test_rule_that_knows_nobody_registered_is_refused_when_task_is_made(se
     service.fakes.unknown.add("dev_nobody")
     rule: dict[str, Any] = {
         "rule": "trust+mean",
-        "parameters": read_parameters({"rule": {"known": ["dev_0", "dev_nobody"]}}),
+        "parameters": to_struct({"rule": {"known": ["dev_0", "dev_nobody"]}}),
     }
     with pytest.raises(InvalidInput, match=r"known: no device dev_nobody is registered"):
         await client.create([], **rule)
-    assert await client.create(["dev_0"], rule="trust+mean", parameters=read_parameters({"rule": {"known": ["dev_0"]}}))
+    assert await client.create(["dev_0"], rule="trust+mean", parameters=to_struct({"rule": {"known": ["dev_0"]}}))
 
 
 @SQLITE
@@ -200,7 +200,7 @@ async def test_surveys_that_name_unregistered_people_are_refused(service: Servic
         ("alike", {"alike": [{"devices": ["dev_nobody", "dev_0"], "correlation": 2.0}]}),
     ):
         with pytest.raises(InvalidInput, match=rf"pricing.{place}: no device dev_nobody is registered"):
-            await client.create([], parameters=read_parameters(SURVEY | {"pricing": told}), **values)
+            await client.create([], parameters=to_struct(SURVEY | {"pricing": told}), **values)
 
 
 @SQLITE

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from services.aggregation.errors import BadTask
+from coterie.parameters.task import BoundsParameters
+from services.kit.rpc.parameters import validate
 
 Vector = npt.NDArray[np.float64]
-PLACE = "bounds"
 TIMES_MEDIAN = 10.0
 """Claims of more samples than this often the round's median count as this."""
 
@@ -38,23 +38,14 @@ class Bounds:
     norm_times : an update longer than this often the median is refused, where the task does not clip.
     """
 
-    largest_share: float = 0.25
-    norm_times: float = 10.0
+    largest_share: float = BoundsParameters().largest_share
+    norm_times: float = BoundsParameters().norm_times
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> Bounds:
-        """From a task's parameters; raises BadTask."""
-        told = parameters.get(PLACE, {})
-        if not isinstance(told, dict):
-            raise BadTask(f'parameters.{PLACE} must be an object such as {{"largest_share": 0.25}}')
-        for name in told.keys() - set(cls.__slots__):
-            raise BadTask(f"parameters.{PLACE} has no {name[:50]!r}; it takes {' and '.join(cls.__slots__)}")
-        found = cls(**{name: _number(name, value) for name, value in told.items()})
-        if not 0.0 < found.largest_share <= 1.0:
-            raise BadTask(f"parameters.{PLACE}.largest_share must be above 0 and at most 1, not {found.largest_share}")
-        if not 2.0 <= found.norm_times < math.inf:
-            raise BadTask(f"parameters.{PLACE}.norm_times must be a number of at least 2, not {found.norm_times}")
-        return found
+        """From a task's parameters; raises `BadParameters`."""
+        given = validate(BoundsParameters, parameters)
+        return cls(given.largest_share, given.norm_times)
 
     def counted(self, samples: Mapping[str, int], owners: Mapping[str, str]) -> dict[str, float]:
         """How many of the samples each device claims count in a round of all these."""
@@ -102,9 +93,3 @@ def within_share(values: Vector, share: float) -> Vector:
         if ordered[lowered] <= most * (1.0 + 1e-12):
             return np.minimum(values, max(most, float(ordered[count - 1])))
     return np.minimum(values, float(ordered[count - 1]))
-
-
-def _number(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise BadTask(f"parameters.{PLACE}.{name} must be a number, not {str(value)[:60]!r}")
-    return float(value)

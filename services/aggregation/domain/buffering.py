@@ -13,21 +13,16 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
+from coterie.parameters.task import PaceParameters
 from coterie.records.enums import Pace
-from services.aggregation.domain.rules.axis import Parameter, read
 from services.aggregation.errors import BadTask
+from services.kit.rpc.parameters import validate
 
 UNIT = 2.0**-30
 """Staleness weights are whole multiples of this."""
 PLACE = "parameters.pace"
-WANTED = {
-    "buffer": Parameter("updates that make a step", whole=True, low=1, high=1_000_000),
-    "staleness_exponent": Parameter("a of (1 + staleness)^−a", whole=False, low=0, high=10, default=0.5),
-    "staleness_limit": Parameter("versions an update may be late", whole=True, low=0, high=1_000_000, default=20),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +58,16 @@ def read_pace(pace: Pace, parameters_json: str, min_devices: int) -> Buffering |
     """How an asynchronous task's updates become steps; None for a synchronous one."""
     if pace not in list(Pace):
         raise BadTask(f"no pace {str(pace)[:50]!r}; choose one of: {', '.join(Pace)}")
-    given: Any = json.loads(parameters_json).get("pace", {})
-    if not isinstance(given, dict):
-        raise BadTask(f"{PLACE}: must be an object, not {given!r}"[:300])
+    parameters = json.loads(parameters_json)
     if pace is Pace.SYNCHRONOUS:
-        if given:
+        if parameters.get(PaceParameters.section):
             raise BadTask(f"{PLACE}: a synchronous task takes none of these; give the task the pace asynchronous")
         return None
-    wanted = {**WANTED, "buffer": replace(WANTED["buffer"], default=float(min_devices))}
-    told = read(wanted, given, "asynchronous", place=PLACE)
-    if told["buffer"] > min_devices:
+    given = validate(PaceParameters, parameters)
+    size = min_devices if given.buffer is None else given.buffer
+    if size > min_devices:
         raise BadTask(
-            f"{PLACE}.buffer: a device counts once in a step, so a buffer of {told['buffer']} needs min_devices of at "
-            f"least as many, not {min_devices}"
+            f"{PLACE}.buffer: a device counts once in a step, so a buffer of {size} needs min_devices of at least as "
+            f"many, not {min_devices}"
         )
-    return Buffering(told["buffer"], told["staleness_exponent"], told["staleness_limit"])
+    return Buffering(size, given.staleness_exponent, given.staleness_limit)

@@ -8,20 +8,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from coterie.parameters.task import LEAST_COHORT, SumsParameters
 from coterie.secure_sums.grid import NoGrid, choose_grid, clear_scale, grid_at
 from coterie.secure_sums.masks import check_committee, commit_quorum
 from coterie.secure_sums.terms import NamedClerk, Participants, Place, Terms
 from services.aggregation.domain.rules.choice import Choice
 from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.errors import BadTask
+from services.kit.rpc.parameters import validate
 
 LEAST = 3
-MOST_SECONDS = 7 * 86_400.0
-"""Patience with clerks; after eight days they have forgotten their keys."""
-LEAST_COHORT = 5
 LEAST_ROBUST = 5
 """Sums a robust rule needs to work on."""
 _ROUNDING = 1e-9
+_DEFAULTS = SumsParameters()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,32 +40,20 @@ class SumRules:
     """
 
     secure: bool = False
-    clerks: int = 4
-    threshold: int = 2
-    colluders: int | None = None
-    offer_seconds: float = 30.0
-    clerk_seconds: float | None = None
-    cohort_devices: int = 0
-    unchecked: bool = True
-    unverified_claims: bool = False
+    clerks: int = _DEFAULTS.clerks
+    threshold: int = _DEFAULTS.threshold
+    colluders: int | None = _DEFAULTS.colluders
+    offer_seconds: float = _DEFAULTS.offer_seconds
+    clerk_seconds: float | None = _DEFAULTS.clerk_seconds
+    cohort_devices: int = _DEFAULTS.cohort_devices
+    unchecked: bool = _DEFAULTS.unchecked
+    unverified_claims: bool = _DEFAULTS.unverified_claims
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> SumRules:
         """From a task's parameters, under "sums"; `BadTask` says what makes no sense."""
-        section = parameters.get("sums", {})
-        if not isinstance(section, Mapping):
-            raise BadTask('"sums" is an object such as {"mode": "secure", "clerks": 4, "threshold": 2}')
-        given = dict(section)
-        mode = given.pop("mode", "clear")
-        if mode not in ("clear", "secure"):
-            raise BadTask(f'sums.mode is "clear" or "secure", got {mode!r}')
-        unknown = given.keys() - _CHECKS.keys()
-        if unknown:
-            raise BadTask(f"unknown keys of sums: {', '.join(sorted(unknown))}; known are {', '.join(sorted(_CHECKS))}")
-        for name, value in given.items():
-            if not _CHECKS[name](value):
-                raise BadTask(f"sums.{name} makes no sense: {value!r}")
-        rules = cls(secure=mode == "secure", **given)
+        given = validate(SumsParameters, parameters)
+        rules = cls(secure=given.mode == "secure", **{name: getattr(given, name) for name in cls.__slots__[1:]})
         try:
             check_committee(rules.clerks, rules.threshold)
         except ValueError as error:
@@ -116,26 +104,6 @@ class SumRules:
     def patience_seconds(self, round_seconds: float) -> float:
         """Patience for counting."""
         return max(60.0, round_seconds / 2) if self.clerk_seconds is None else self.clerk_seconds
-
-
-def _whole(least: int, most: int = 1 << 31) -> Any:
-    return lambda value: type(value) is int and least <= value <= most
-
-
-def _seconds(value: Any) -> bool:
-    return type(value) in (int, float) and 0 < value <= MOST_SECONDS
-
-
-_CHECKS: dict[str, Any] = {
-    "clerks": _whole(2),
-    "threshold": _whole(2),
-    "colluders": _whole(0),
-    "offer_seconds": _seconds,
-    "clerk_seconds": _seconds,
-    "cohort_devices": lambda value: (value == 0 and type(value) is int) or _whole(LEAST_COHORT)(value),
-    "unchecked": lambda value: type(value) is bool,
-    "unverified_claims": lambda value: type(value) is bool,
-}
 
 
 def least_survivors(quorum: float, participants: int) -> int:

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from coterie.learning.training_config import check_training
+from coterie.parameters.registry import check_keys
+from coterie.parameters.task import SumsParameters
 from coterie.records.enums import JoinBy, Pace, PrivacyUnit
 from services.aggregation.domain import joining
 from services.aggregation.domain.buffering import Buffering, read_pace
 from services.aggregation.domain.rules.choice import choose
 from services.aggregation.domain.stopping import Stop
 from services.aggregation.errors import BadTask
+from services.kit.rpc.parameters import refusing
 
 MAX_ROUNDS = 100_000
 MAX_TRAINING_BYTES = 16 << 10
@@ -22,14 +25,6 @@ MAX_DESCRIPTION_CHARACTERS = 10_000
 MAX_MODELS = 64
 KEPT_ROUNDS = 100
 """Rounds of an asynchronous task whose updates stay stored, unless it says otherwise."""
-
-NO_AMPLIFICATION = (
-    "less noise for a sample of the devices ([SCFL] (10)) needs that each device draws by itself whether it takes "
-    "part, and that nobody learns who did; here the platform draws and sees who delivers, and a head sees its members. "
-    "Leave it out: target_epsilon chooses the noise of all rounds, and with fraction a device pays only for rounds it "
-    "took part in"
-)
-"""Why no task gets amplification by subsampling; docs/papers/scfl.md has the figures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +91,18 @@ class TaskSpecification:
     @property
     def has_secure_sums(self) -> bool:
         """Whether updates go into secure sums; the others have no sum_sessions, clerks or masked words to look for."""
-        section = self.parameters.get("sums", {})
-        return isinstance(section, dict) and section.get("mode") == "secure"
+        return SumsParameters.of(self.parameters).mode == "secure"
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """What the task chose of each axis that has parameters."""
+        return {
+            "topology": self.topology,
+            "privacy": self.privacy,
+            "incentive": self.incentive,
+            "rule": self.rule,
+            "pace": str(self.pace),
+        }
 
 
 def check(spec: TaskSpecification) -> None:
@@ -115,10 +120,8 @@ def check(spec: TaskSpecification) -> None:
     except ValueError as error:
         raise BadTask(str(error)) from error
     _check_object("parameters", spec.parameters_json, MAX_PARAMETERS_BYTES)
-    if "offer" in spec.parameters:
-        raise BadTask("parameters.offer: is what the platform tells each device; leave it out")
-    if "sampling_rate" in spec.parameters.get("privacy", {}):
-        raise BadTask(f"parameters.privacy.sampling_rate: {NO_AMPLIFICATION}")
+    with refusing():
+        check_keys(spec.parameters, spec.choices)
     _check_rule(spec)
     joining.check(spec.join_by, spec.invited)
     if spec.privacy_unit not in list(PrivacyUnit):

@@ -24,7 +24,7 @@ from services.kit.database.engine import Database
 from services.kit.database.rows import Tx
 from services.kit.notify.notifier import Notifier
 from services.kit.rpc.enums import number
-from services.kit.rpc.proto_json import parameters_of
+from services.kit.rpc.parameters import struct_of
 from services.kit.runtime.clock import SharedClock
 
 LEAST_SECONDS, MOST_SECONDS = 5.0, 60.0
@@ -188,7 +188,7 @@ def _item(task: Task, model: Model, version: int, until: float) -> pb.WorkItem:
         model_lines=[model.line],
         deadline_at=until,
         training_json=spec.training_json,
-        parameters=parameters_of(spec.parameters_json),
+        parameters=struct_of(spec.parameters_json),
         privacy_unit=number(spec.privacy_unit),
         topology=spec.topology,
         privacy=spec.privacy,

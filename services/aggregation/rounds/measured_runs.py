@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+from coterie.parameters.topology import ClusterParameters
 from services.aggregation.domain.records import MeasuredTask, Task
 from services.aggregation.store import measurements, tasks
 from services.kit.database.rows import Tx
@@ -35,7 +36,7 @@ async def _runs(tx: Tx, figures: Mapping[str, Mapping[str, float]]) -> list[Meas
     for task_id, told in figures.items():
         task = await tasks.find_task(tx, task_id)
         assert task is not None  # its models are stored
-        most = task.specification.parameters.get("topology", {}).get("non_iid", 1.0)
+        most = ClusterParameters.of(task.specification.parameters).non_iid
         degrees = [min(e.non_iid or most, most) for e in await tasks.list_enrolments(tx, task_id)]
         runs.append(MeasuredTask(task_id, fmean(degrees) if degrees else most, told["loss"], 100.0 * told["accuracy"]))
     return runs

@@ -31,7 +31,7 @@ from services.aggregation.strategies import strategy_for
 from services.kit.database.engine import Database
 from services.kit.database.rows import Tx
 from services.kit.rpc.enums import number as unit_number
-from services.kit.rpc.proto_json import parameters_of
+from services.kit.rpc.parameters import struct_of
 from services.kit.rpc.service_clients import ServiceClients
 from services.kit.rpc.trust_matrix import read_matrix
 from services.kit.runtime.clock import Clock
@@ -169,7 +169,7 @@ class Opener:
                 key=key,
                 topology=spec.topology,
                 privacy=spec.privacy,
-                parameters=parameters_of(spec.parameters_json),
+                parameters=struct_of(spec.parameters_json),
                 participants=[
                     topology.Participant(
                         device_id=seat.device_id,
@@ -205,7 +205,7 @@ class Opener:
                 task_id=task.id,
                 round=number,
                 incentive=spec.incentive,
-                parameters=parameters_of(spec.parameters_json),
+                parameters=struct_of(spec.parameters_json),
                 participants=[
                     pricing.Participant(
                         device_id=seat.device_id,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from coterie.parameters.pricing import ContributionParameters
 from coterie.records.enums import ClerkState, EventKind, ParticipationState, RoundState, SumState
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
@@ -60,7 +61,7 @@ class Settler:
         delivered = [p.device_id for p in everybody if p.state is ParticipationState.DELIVERED]
         if values or not delivered:
             return True
-        patience = float(task.specification.parameters.get("pricing", {}).get("evaluation_seconds", 600.0))
+        patience = ContributionParameters.of(task.specification.parameters).evaluation_seconds
         if self.clock.now() < made[0].created_at + patience:
             return False
         # Stored before anybody is paid, so that an answer that comes later changes nothing.

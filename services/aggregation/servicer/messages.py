@@ -28,7 +28,7 @@ from services.aggregation.domain.stopping import Stop
 from services.aggregation.domain.tasks import TaskSpecification
 from services.kit.rpc.claims import read_claim
 from services.kit.rpc.enums import number, word
-from services.kit.rpc.proto_json import parameters_of, text_of
+from services.kit.rpc.parameters import canonical_text, from_struct, struct_of
 
 _WORDS = {"privacy_unit": PrivacyUnit.DEVICE, "join_by": JoinBy.OPEN, "pace": Pace.SYNCHRONOUS}
 """Words of a specification, each with what it is unless it is given."""
@@ -52,7 +52,9 @@ def specification_from(message: pb.TaskSpecification) -> TaskSpecification:
         values[name] = values[name] or _DEFAULTS[name]
     values["max_attempts"] = max(values["max_attempts"], 1)
     values |= {name: word(type(usual), getattr(message, name)) or usual for name, usual in _WORDS.items()}
-    return TaskSpecification(**values, parameters_json=text_of(message.parameters), stop=_stop_from(message))
+    return TaskSpecification(
+        **values, parameters_json=canonical_text(from_struct(message.parameters)), stop=_stop_from(message)
+    )
 
 
 def _stop_from(message: pb.TaskSpecification) -> Stop | None:
@@ -66,7 +68,7 @@ def specification_to(spec: TaskSpecification) -> pb.TaskSpecification:
     told = {name: getattr(spec, name) for name in _DEFAULTS}
     told |= {name: number(getattr(spec, name)) for name in _WORDS}
     stop = None if spec.stop is None else pb.Stop(**_values(spec.stop) | {"better": spec.stop.direction})
-    return pb.TaskSpecification(**told, parameters=parameters_of(spec.parameters_json), stop=stop)
+    return pb.TaskSpecification(**told, parameters=struct_of(spec.parameters_json), stop=stop)
 
 
 def task(view: TaskView) -> pb.Task:

@@ -12,18 +12,13 @@ import sqlalchemy as sa
 
 from coterie.records.enums import EnrolmentState, EventKind, JoinBy, Pace, PrivacyUnit, TaskState
 from services.aggregation import tables as t
-from services.aggregation.domain.records import (
-    Enrolment,
-    Event,
-    Task,
-)
+from services.aggregation.domain.records import Enrolment, Event, Task
 from services.aggregation.domain.stopping import Stop
 from services.aggregation.domain.tasks import TaskSpecification
 from services.kit.database.rows import Tx, columns, fetch_all, fetch_one, upsert
 from services.kit.observability.logs import get_logger
 from services.kit.observability.metrics import EVENTS_TOTAL
 from services.kit.rpc.paging import Page
-from services.kit.rpc.proto_json import parameters_of, text_of
 
 _log = get_logger()
 for _kind in EventKind:  # counted from 0: the first of a kind would be no increase where nothing was before
@@ -254,8 +249,7 @@ def _specification(document: bytes) -> TaskSpecification:
     """A specification as it is stored; a task's is read many times a round."""
     stored = orjson.loads(document)
     lists = {name: tuple(stored.get(name, ())) for name in ("model_digests", "invited")}
-    told = text_of(parameters_of(stored["parameters_json"]))  # as this version writes them, whichever stored them
     stop = Stop(**stored["stop"]) if stored.get("stop") else None
-    read = {"parameters_json": told, "privacy_unit": PrivacyUnit(stored["privacy_unit"]), "stop": stop}
+    read: dict[str, Any] = {"privacy_unit": PrivacyUnit(stored["privacy_unit"]), "stop": stop}
     read |= {"join_by": JoinBy(stored.get("join_by", JoinBy.OPEN)), "pace": Pace(stored.get("pace", Pace.SYNCHRONOUS))}
     return TaskSpecification(**stored | lists | read)

@@ -15,8 +15,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 
+from coterie.parameters.privacy import UniformPrivacy
 from coterie.plugins import Registry
-from coterie.privacy.adaptive import AdaptiveClip, joint_norm
+from coterie.privacy.adaptive import joint_norm
 from coterie.records.enums import Form
 from coterie.secure_sums.joining import Joined
 from services.aggregation.domain import stopping, tasks
@@ -122,19 +123,15 @@ def complete(specification: TaskSpecification) -> TaskSpecification:
 
 def _check_clip(spec: TaskSpecification) -> None:
     """Raise BadTask when the task cannot have the adaptive clip norm it asks for."""
-    section = spec.parameters.get("privacy") or {}
-    if section.get("clip_quantile") is None:
-        if section.get("clip_rate") is not None:
+    privacy = UniformPrivacy.of(spec.parameters)
+    if privacy.clip_quantile is None:
+        if privacy.clip_rate is not None:
             raise BadTask("privacy.clip_rate says how fast the clip norm moves to privacy.clip_quantile; give both")
         return
     if (spec.topology, spec.privacy) != ("star", "uniform"):
         raise BadTask("privacy.clip_quantile is for privacy uniform in a star; leave it out, or choose preset fedavg")
     if spec.buffering is not None:
         raise BadTask("privacy.clip_quantile needs rounds that all devices begin together; leave the pace out")
-    try:
-        AdaptiveClip.of(spec.parameters)
-    except ValueError as error:
-        raise BadTask(str(error)) from error
 
 
 def _check_sums(spec: TaskSpecification, chosen: Strategy) -> None:

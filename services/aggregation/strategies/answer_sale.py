@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from coterie.parameters.pricing import CorrelatedParameters
+from coterie.parameters.task import OfferParameters
 from coterie.privacy.question_text import LARGEST_DEVIATIONS, Question, estimate
 from coterie.records.enums import ParticipationState
 from coterie.secure_sums.answers import answer_fault, answer_noise, answer_scale
@@ -27,6 +29,7 @@ from services.aggregation.strategies.parts.secure_sums import SecureSumPolicy
 from services.aggregation.strategies.parts.terms import TaskTerms
 from services.aggregation.strategies.roster import Roster, Update
 from services.aggregation.strategies.sale import Sale, SaleDelivery, SaleTaskCheck
+from services.kit.rpc.parameters import from_struct
 
 
 class AnswerTerms(TaskTerms):
@@ -40,9 +43,8 @@ class AnswerTerms(TaskTerms):
     @property
     def variances(self) -> tuple[float, float]:
         """The least and the largest variance of an answer."""
-        prices = self.specification.parameters["pricing"]
-        high = prices.get("variance_high")
-        return float(prices["variance_low"]), math.exp(prices["constant"]) if high is None else float(high)
+        prices = CorrelatedParameters.of(self.specification.parameters)
+        return prices.variance_low, prices.most_variance
 
 
 class AnswerSaleTaskCheck(SaleTaskCheck):
@@ -79,7 +81,7 @@ class AnswerSaleDelivery(SaleDelivery):
 
     def require_paid_budget(self, item: pb.WorkItem, budget: float) -> None:
         """The variance must be one that the offer pays for."""
-        offer, variance = item.parameters.offer, budget
+        offer, variance = OfferParameters.of(from_struct(item.parameters)), budget
         low, high = offer.variance_low, offer.variance_high
         if high > 0.0 and not low * (1 - 1e-9) <= variance <= high * (1 + 1e-9):
             raise BadUpdate(f"a variance of {variance:g} is not between {low:g} and {high:g} as offered")
@@ -151,13 +153,13 @@ def estimate_metrics(
     if not variances:
         return {}
     result = estimate(Question.of(specification.parameters), sum_of_shares, variances)
-    error = specification.parameters.get("pricing", {}).get("error")
-    metrics = {
+    error = CorrelatedParameters.of(specification.parameters).error
+    return {
         "estimate": result.mean,
         "error_bound": result.error,
         "interval": result.interval,
         "standard_error": result.standard_error,
         "answers": float(result.answers),
         "total_variance": result.total_variance,
+        "accuracy": max(0.0, 1.0 - result.total_variance / error**2),
     }
-    return metrics | ({} if error is None else {"accuracy": max(0.0, 1.0 - result.total_variance / error**2)})

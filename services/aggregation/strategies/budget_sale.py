@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from coterie.learning.local_steps import LocalSteps
+from coterie.parameters.pricing import StackelbergParameters
 from coterie.records.enums import ParticipationState
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.aggregation.domain.plausibility import stand_out
@@ -30,8 +31,7 @@ class BudgetSaleTaskCheck(SaleTaskCheck):
 
     def require_terms(self) -> None:
         LocalSteps.of(self.specification.training)
-        prices = self.specification.parameters.get("pricing")
-        if isinstance(prices, dict) and prices.get("credits_per_point"):
+        if StackelbergParameters.of(self.specification.parameters).credits_per_point:
             raise ValueError("credits_per_point pays clusters: choose the topology clusters, or leave it out")
 
     def require_secure_sums(self, rules: SumRules) -> None:

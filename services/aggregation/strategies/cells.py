@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from coterie.parameters.privacy import OptimisedPrivacy
 from coterie.records.enums import ParticipationState, PrivacyUnit
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.aggregation.domain.accumulator import Accumulator
@@ -41,7 +42,7 @@ class CellsTerms(TaskTerms):
     def clip_norm(self) -> float:
         if self.specification.privacy != "optimised":
             return super().clip_norm
-        return float(self.specification.parameters.get("privacy", {}).get("clip", 1.0))
+        return OptimisedPrivacy.of(self.specification.parameters).clip
 
     @property
     def steps(self) -> int:
@@ -121,9 +122,10 @@ class CellsCombination(Combination):
         if result.without_noise is not None:
             metrics["dissimilarity_without_noise"] = result.without_noise
         if self.specification.privacy == "optimised":
-            privacy = self.specification.parameters.get("privacy", {})
-            dimension, smoothness = float(privacy.get("dimension", 1.0)), float(privacy.get("smoothness", 10.0))
-            metrics["noise_term"] = noise_term([gradient for _, gradient in noise], dimension, smoothness)
+            privacy = OptimisedPrivacy.of(self.specification.parameters)
+            metrics["noise_term"] = noise_term(
+                [gradient for _, gradient in noise], privacy.dimension, privacy.smoothness
+            )
         return metrics
 
     def _noise(self, p: Participation) -> tuple[float, float]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from coterie.parameters.pricing import PayoffParameters
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
@@ -65,14 +65,14 @@ class ClusterSettlement(Settlement):
             )
         return pricing.Payoffs(
             clusters=clusters.values(),
-            credits_per_point=float(self.prices.get("credits_per_point", 0.0)),
+            credits_per_point=self.prices.credits_per_point,
             pot_microcredits=self.pot_microcredits,
         )
 
     @property
-    def prices(self) -> dict[str, Any]:
+    def prices(self) -> PayoffParameters:
         """The task's parameters of pricing."""
-        return dict(self.specification.parameters.get("pricing", {}))
+        return PayoffParameters.of(self.specification.parameters)
 
     @property
     def pot_microcredits(self) -> int:

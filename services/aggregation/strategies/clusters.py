@@ -15,6 +15,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import ClassVar
 
+from coterie.parameters.topology import ClusterParameters
 from coterie.records.enums import Form, ParticipationState, Role
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.enums.v1 import enums_pb2 as words
@@ -71,7 +72,7 @@ class ClusterRoundPlan(RoundPlan):
 
     @property
     def fits_quality(self) -> bool:
-        return bool(self.specification.parameters.get("topology", {}).get("quality") == "fitted")
+        return ClusterParameters.of(self.specification.parameters).quality == "fitted"
 
     def adapt(self, plan: topology.Plan) -> topology.Plan:
         return dissolve_small_clusters(plan, self.terms) if self.terms.sum_rules.secure else plan

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from coterie.parameters.task import LEAST_COHORT
 from services.aggregation.domain.records import Participation
 from services.aggregation.domain.rules.choice import Choice
-from services.aggregation.domain.secure_terms import LEAST_COHORT, SumRules
+from services.aggregation.domain.secure_terms import SumRules
 from services.aggregation.errors import BadTask
 from services.aggregation.strategies.base import Strategy
 from services.aggregation.strategies.parts.settlement import Settlement

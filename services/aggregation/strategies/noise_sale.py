@@ -6,6 +6,7 @@ device sells ρ. Members that send their update raw to a trusted head have nothi
 
 from __future__ import annotations
 
+from coterie.parameters.pricing import StackelbergParameters
 from coterie.privacy.zcdp import multiplier_of_rho, rho_of_multiplier
 from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2 as topology
@@ -22,8 +23,7 @@ class NoiseSaleTaskCheck(ClusterTaskCheck):
 
     def require_valid(self) -> None:
         super().require_valid()
-        prices = self.specification.parameters.get("pricing", {})
-        if prices.get("curvature"):
+        if StackelbergParameters.of(self.specification.parameters).curvature:
             raise BadTask(
                 "pricing.curvature is for gradients sold in a star, but this task sells whole updates of clusters; "
                 "leave it out, or use the preset market"
@@ -67,7 +67,7 @@ class NoiseSaleSettlement(ClusterSettlement):
 
     @property
     def pot_microcredits(self) -> int:
-        return int(self.prices.get("round_microcredits", 0))
+        return self.prices.round_microcredits
 
 
 class NoiseSale(Clusters):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from coterie.parameters.pricing import ContributionParameters
 from coterie.records.enums import EventKind, RoundState
 from services.aggregation.domain.records import Contribution, Evaluation, Event, Task
 from services.aggregation.domain.secure_terms import SumRules
 from services.aggregation.errors import BadWorths, WrongTaskState
-from services.aggregation.rounds.contributions import EVALUATIONS, Valuation, begin, begin_sums
+from services.aggregation.rounds.contributions import Valuation, begin, begin_sums
 from services.aggregation.store import contributions, models, rounds, sum_sessions, tasks
 from services.aggregation.store.model_files import ModelFiles
 from services.aggregation.strategies import strategy_for
@@ -135,7 +136,7 @@ class EvaluationUseCases:
             sums = (await sum_sessions.latest_sessions(tx, task.id, number)).values() if secure else ()
         if round_ is None or not current or not any(p.kept for p in everybody):
             raise WrongTaskState(f"round {number} of {task.id} has no stored updates to value")
-        told = task.specification.parameters.get("pricing", {}).get("evaluations") or EVALUATIONS
+        told = ContributionParameters.of(task.specification.parameters).evaluations
         base = (current[0].digest, current[0].size_bytes)
         place = (self._model_files, task, round_, everybody)
         if sums:

@@ -6,29 +6,18 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from coterie.parameters.pricing import CorrelatedParameters
+from coterie.parameters.topology import ClusterParameters
 from coterie.records.enums import EnrolmentState, EventKind, TaskState
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.trust.v1 import trust_pb2 as trust
 from services.aggregation import strategies
 from services.aggregation.domain import directions
-from services.aggregation.domain.records import (
-    Enrolment,
-    Event,
-    Model,
-    Task,
-    TaskView,
-)
+from services.aggregation.domain.records import Enrolment, Event, Model, Task, TaskView
 from services.aggregation.domain.rules.choice import choose
 from services.aggregation.domain.tasks import TaskSpecification
-from services.aggregation.errors import (
-    BadTask,
-    NotEnrolled,
-    NotYourTask,
-    TaskExists,
-    TooFewClerks,
-    WrongTaskState,
-)
+from services.aggregation.errors import BadTask, NotEnrolled, NotYourTask, TaskExists, TooFewClerks, WrongTaskState
 from services.aggregation.rounds.conductor import Conductor
 from services.aggregation.rounds.ending import end_task
 from services.aggregation.store import models, tasks
@@ -38,8 +27,8 @@ from services.kit.database.engine import Database
 from services.kit.database.rows import Tx, batches
 from services.kit.notify.notifier import Notifier
 from services.kit.rpc.paging import Page
+from services.kit.rpc.parameters import canonical_text, from_struct, struct_of
 from services.kit.rpc.principal import SERVICE, acting_as, current_principal, require_device, require_role
-from services.kit.rpc.proto_json import parameters_of, text_of
 from services.kit.rpc.service_clients import ServiceClients
 from services.kit.runtime.clock import Clock
 from services.kit.runtime.ids import new_id
@@ -92,11 +81,11 @@ class TaskUseCases:
 
     async def _check_known(self, spec: TaskSpecification) -> None:
         """Refuses parameters that name devices nobody has registered: they would count for nothing, unnoticed."""
-        sold = spec.parameters.get("pricing", {})
+        sold = CorrelatedParameters.of(spec.parameters)
         named = {
             "rule.known": choose(spec.rule, spec.parameters_json).known,
-            "pricing.known": sold.get("known", ()),
-            "pricing.alike": [device for group in sold.get("alike", ()) for device in group.get("devices", ())],
+            "pricing.known": sold.known,
+            "pricing.alike": [device for group in sold.alike for device in group.devices],
         }
         asked = sorted({device for devices in named.values() for device in devices})
         there: set[str] = set()
@@ -113,7 +102,7 @@ class TaskUseCases:
 
     async def _check_start(self, spec: TaskSpecification) -> None:
         """Refuses to begin with the plan of a task that the caller may not look into, or of another topology."""
-        start_from = spec.parameters.get("topology", {}).get("start_from", "")
+        start_from = ClusterParameters.of(spec.parameters).start_from
         if not start_from:
             return
         async with self._database.reading() as tx:
@@ -128,7 +117,7 @@ class TaskUseCases:
         """The specification with every default of topology and pricing in its parameters; each refuses what is its."""
         planned = await self._upstreams.topology.CheckParameters(
             topology.CheckParametersRequest(
-                topology=spec.topology, privacy=spec.privacy, parameters=parameters_of(spec.parameters_json)
+                topology=spec.topology, privacy=spec.privacy, parameters=struct_of(spec.parameters_json)
             )
         )
         priced = await self._upstreams.pricing.CheckParameters(
@@ -139,7 +128,7 @@ class TaskUseCases:
                 rounds=spec.rounds,
             )
         )
-        return replace(spec, parameters_json=text_of(priced.parameters))
+        return replace(spec, parameters_json=canonical_text(from_struct(priced.parameters)))
 
     async def _check_model(self, digest: str, spec: TaskSpecification) -> int:
         """Size of a registered model, whose layout must be sound and fit what the task promises."""

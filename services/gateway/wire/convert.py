@@ -2,7 +2,7 @@
 
 Conventions beyond the obvious: bytes are base64 text, an enum is its word (see `services.kit.rpc.enums`), and a text
 field `something_json` appears as the JSON object `something`. A message whose fields may be left out, such as a task's
-parameters, appears as an object of what is set (see `services.kit.rpc.proto_json`). Infinity, which JSON lacks, is the
+parameters, appears as an object of what is set (see `services.kit.rpc.parameters`). Infinity, which JSON lacks, is the
 string "inf" (as in the what-if contract). A message, or an optional scalar, that is not set is null; any other scalar
 shows its zero. Of a oneof the field that is set appears under the oneof's name.
 """
@@ -19,15 +19,18 @@ from typing import Any, TypeVar
 import orjson
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
+from google.protobuf.struct_pb2 import Struct
 from pydantic import BaseModel
 
 from services.kit.errors import InvalidInput
-from services.kit.rpc import proto_json
 from services.kit.rpc.enums import number_in, text_in
+from services.kit.rpc.parameters import fill_struct, from_struct
+from services.kit.rpc.proto_json import is_list
 
 M = TypeVar("M", bound=Message)
 Reader = Callable[[Any], Any]
 JSON_SUFFIX = "_json"
+_STRUCT = Struct.DESCRIPTOR.full_name
 
 
 def json_name(field: FieldDescriptor) -> str:
@@ -83,8 +86,8 @@ def _value_reader(field: Any) -> Reader:
     if field.message_type is None:
         return _scalar_reader(field)
     if _is_document(field):
-        return proto_json.to_dict
-    return _list_reader if proto_json.is_list(field.message_type) else to_json
+        return from_struct
+    return _list_reader if is_list(field.message_type) else to_json
 
 
 def _list_reader(message: Any) -> list[Any]:
@@ -100,7 +103,7 @@ def _choice_reader(name: str) -> Reader:
 
 
 def _is_document(field: FieldDescriptor) -> bool:
-    return field.message_type is not None and field.message_type.file.package == proto_json.PACKAGE
+    return field.message_type is not None and field.message_type.full_name == _STRUCT
 
 
 def _scalar_reader(field: FieldDescriptor) -> Reader:
@@ -153,7 +156,7 @@ def _set(message: Message, field: FieldDescriptor, value: Any) -> None:
     elif field.is_repeated:
         target.extend(_scalar(field, item) for item in value)
     elif _is_document(field):
-        proto_json.parse_into(target, value, json_name(field))
+        fill_struct(target, value, json_name(field))
     elif field.message_type is not None:
         target.SetInParent()
         _fill(target, value)

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from coterie.parameters.pricing import CorrelatedParameters
 from coterie.records.enums import QuoteStatus
 from services.kit.errors import TooLarge
 from services.kit.runtime.whatif import plain
 from services.pricing.domain.collection import Collection, collect, required
 from services.pricing.domain.correlated_users import Survey, accuracy, hidden_variances
-from services.pricing.domain.incentives import CorrelatedParameters
 from services.pricing.domain.influence import Matrix
 from services.pricing.domain.money import MICRO, apportion, from_credits, whole
 from services.pricing.domain.records import Offer, Purse, Quote, Terms

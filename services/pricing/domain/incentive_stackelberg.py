@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from coterie.parameters.pricing import StackelbergParameters
 from coterie.records.enums import QuoteStatus
 from services.kit.runtime.whatif import plain
 from services.pricing.domain.budgets import Market
 from services.pricing.domain.followers import feasible_interval, linear_response
 from services.pricing.domain.game import Outcome
-from services.pricing.domain.incentives import StackelbergParameters
 from services.pricing.domain.influence import Vector, leakage
 from services.pricing.domain.money import MICRO, apportion, from_credits, whole
 from services.pricing.domain.posted_prices import PostedPrice, lead_direct, lead_undeclared

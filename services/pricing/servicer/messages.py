@@ -10,7 +10,7 @@ from coterie.records.enums import ParticipationState, PostingKind, PrivacyAdjace
 from coterie_api.pricing.v1 import pricing_pb2 as pb
 from services.kit.rpc.claims import read_claim
 from services.kit.rpc.enums import number, word
-from services.kit.rpc.proto_json import take
+from services.kit.rpc.proto_json import fill
 from services.pricing.domain import ledger, records
 from services.pricing.domain.ledger_settlement import Work
 from services.pricing.domain.payoffs import Cluster, Payoffs, Stakes
@@ -33,7 +33,7 @@ def to_quote(quote: records.Quote) -> pb.Quote:
         pot_microcredits=quote.pot_microcredits,
     )
     if quote.details:
-        take(getattr(made, DETAILS[quote.incentive]), quote.details)
+        fill(getattr(made, DETAILS[quote.incentive]), quote.details)
     return made
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from coterie_api.pricing.v1 import pricing_pb2 as pb
 from coterie_api.pricing.v1 import pricing_pb2_grpc as rpc
+from services.kit.rpc.parameters import from_struct, to_struct
 from services.kit.rpc.whatif_service import WhatIfService
 from services.pricing.domain.incentive_stackelberg import Data
 from services.pricing.servicer.messages import to_quote
@@ -26,7 +27,7 @@ class PricingServicer(rpc.PricingServicer):
             request.task_id,
             request.round,
             request.incentive,
-            request.parameters,
+            from_struct(request.parameters),
             devices,
             request.rounds,
             _data(request),
@@ -38,9 +39,9 @@ class PricingServicer(rpc.PricingServicer):
 
     async def CheckParameters(self, request: pb.CheckParametersRequest, context: Any) -> pb.CheckParametersReply:
         completed = self._quoting.check_parameters(
-            request.incentive, request.parameters, request.escrow_microcredits, request.rounds
+            request.incentive, from_struct(request.parameters), request.escrow_microcredits, request.rounds
         )
-        return pb.CheckParametersReply(parameters=completed)
+        return pb.CheckParametersReply(parameters=to_struct(completed))
 
     async def WhatIf(self, request: pb.WhatIfRequest, context: Any) -> pb.WhatIfReply:
         return pb.WhatIfReply(output_json=await self._questions.what_if(request.solver, request.input_json))

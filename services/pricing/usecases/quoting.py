@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from coterie_api.parameters.v1.parameters_pb2 import TaskParameters
+from coterie.parameters import ParameterGroup
+from coterie.parameters.pricing import CorrelatedParameters, PotParameters, StackelbergParameters
 from services.kit.database.engine import Database
-from services.kit.rpc import proto_json
 from services.kit.rpc.principal import NotAllowed, current_principal
 from services.kit.runtime.clock import Clock
 from services.kit.runtime.workers import Workers
 from services.pricing.domain import checks
 from services.pricing.domain.incentive_correlated import quote_correlated
 from services.pricing.domain.incentive_stackelberg import Data, quote_stackelberg
-from services.pricing.domain.incentives import (
-    CorrelatedParameters,
-    Parameters,
-    PotParameters,
-    StackelbergParameters,
-    complete_parameters,
-    quote_nothing,
-    quote_pot,
-    read_parameters,
-)
+from services.pricing.domain.incentives import complete_parameters, quote_nothing, quote_pot, read_parameters
 from services.pricing.domain.records import Purse, Quote
 from services.pricing.errors import BadRound, QuoteDiffers, UnknownEscrow, UnknownQuote
 from services.pricing.store import ledger_store, payments, quotes
@@ -45,7 +37,7 @@ class Quoting:
         task_id: str,
         round_number: int,
         incentive: str,
-        told: TaskParameters,
+        document: Mapping[str, Any],
         devices: Sequence[str],
         rounds: int,
         data: Data | None = None,
@@ -54,7 +46,7 @@ class Quoting:
         require_platform()
         checks.name("task_id", task_id)
         checks.round_number(round_number)
-        parameters = read_parameters(incentive, proto_json.to_dict(told))
+        parameters = read_parameters(incentive, document)
         _check_devices(devices)
         async with self._database.reading() as tx:
             existing = await quotes.find(tx, task_id, round_number)
@@ -73,7 +65,7 @@ class Quoting:
         task_id: str,
         round_number: int,
         incentive: str,
-        parameters: Parameters,
+        parameters: ParameterGroup | None,
         devices: list[str],
         rounds: int,
     ) -> Quote:
@@ -139,12 +131,12 @@ class Quoting:
             return found
         return replace(found, offers=tuple(offer for offer in found.offers if offer.device_id == caller.subject))
 
-    def check_parameters(self, incentive: str, told: TaskParameters, escrow: int, rounds: int) -> TaskParameters:
+    def check_parameters(self, incentive: str, document: Mapping[str, Any], escrow: int, rounds: int) -> dict[str, Any]:
         """The parameters with every default filled in."""
-        completed = complete_parameters(incentive, proto_json.to_dict(told), escrow, rounds)
+        completed = complete_parameters(incentive, document, escrow, rounds)
         if isinstance(read_parameters(incentive, completed), StackelbergParameters | CorrelatedParameters):
             self._workers.warm()  # the task's first price will be asked for soon
-        return proto_json.read_parameters(completed)
+        return completed
 
 
 def _check_devices(devices: Sequence[str]) -> None:

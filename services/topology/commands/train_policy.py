@@ -17,20 +17,22 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy and torch: same bits on every machine, one core at most
-
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
+from coterie.parameters.topology import RadioParameters
 from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2 as pb
 from services.kit.database.blobs import BlobStore, UnknownBlob
 from services.kit.errors import CoterieError
+from services.kit.rpc.parameters import from_struct, validate
 from services.kit.runtime.exit_with_parent import exit_when_closed
 from services.kit.runtime.settings import ServiceSettings
 from services.kit.runtime.workers import PLANNING_NICENESS
-from services.topology.planners.cell_network import network, population, read_radio
+from services.topology.planners.cell_network import network, population
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy and torch: same bits on every machine, one core at most
 
 MOST_CHECKPOINTS = 30
 
@@ -80,7 +82,7 @@ def train_policy(job: Job, blobs: BlobStore) -> None:
         steps=steps,
         epoch=max(LearningConfig().epoch, steps // MOST_CHECKPOINTS),
     )
-    radio = read_radio(request.radio)
+    radio = validate(RadioParameters, {"radio": from_struct(request.radio)})
     people = population(job.cells, request.users, request.models, np.random.default_rng([request.seed, 2]))
     cells = network(
         job.cells, people, request.models, radio, fixed_penalty=request.penalty == words.POLICY_PENALTY_FIXED

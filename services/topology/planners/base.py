@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar
-
-from pydantic import BaseModel, ConfigDict, ValidationError
+from typing import Any, Protocol, TypeAlias
 
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2_grpc
 from services.kit.database.engine import Database
-from services.kit.rpc import proto_json
+from services.kit.rpc.parameters import from_struct
 from services.kit.runtime.clock import Clock
-from services.topology.errors import BadParameters
-
-
-class Parameters(BaseModel):
-    """Base of a planner's parameters: unknown keys are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +51,6 @@ MakePlanner: TypeAlias = Callable[..., Planner]
 """A planner's class; it is called without arguments, except for built-in planners that need other use cases."""
 
 
-P = TypeVar("P", bound=Parameters)
-
-
-def read_section(parameters: dict[str, Any], section: str, kind: type[P]) -> P:
-    """One axis's part of the task's parameters, checked."""
-    try:
-        return kind.model_validate(parameters.get(section, {}))
-    except ValidationError as error:
-        first, *others = error.errors()
-        where, told = [section, *(str(part) for part in first["loc"])], first["msg"]
-        alternatives = [e["msg"] for e in others if e["loc"][:1] == first["loc"][:1] and isinstance(e["loc"][-1], str)]
-        if alternatives and isinstance(first["loc"][-1], str):  # of several forms that it may have, it has none
-            where, told = where[:2], ", or: ".join([told, *alternatives])
-        raise BadParameters(f"parameter {'.'.join(where)}: {told} (got {str(first['input'])[:60]})") from error
-
-
 def strangers_of(participants: Sequence[pb.Participant]) -> list[tuple[int, int]]:
     """Pairs, by place among the participants, of whom one does not know the other: trust between them counts as 0."""
     places = {participant.device_id: place for place, participant in enumerate(participants)}
@@ -94,4 +69,4 @@ def alone_of(participants: Sequence[pb.Participant]) -> list[int]:
 
 def parameters_of(request: pb.MakePlanRequest) -> dict[str, Any]:
     """The task's parameters, as the task was created with."""
-    return proto_json.to_dict(request.parameters)
+    return from_struct(request.parameters)

@@ -8,20 +8,23 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
-from pydantic import Field
 
+from coterie.parameters import ParameterGroup
+from coterie.parameters.privacy import PartialPrivacy
+from coterie.parameters.topology import MeshParameters
 from coterie.records.enums import RelationKind
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2
 from services.kit.rpc.enums import number
+from services.kit.rpc.parameters import BadParameters, read, with_defaults
 from services.kit.rpc.trust_matrix import Matrix, read_matrix
-from services.topology.domain.betta_network import MeshNetwork, MeshRules, Transfers
+from services.topology.domain.betta_network import MeshNetwork, MeshRules
 from services.topology.domain.mixing import Bools, Floats
-from services.topology.errors import BadParameters, CannotPlan
-from services.topology.planners.base import Parameters, Sources, alone_of, parameters_of, read_section, strangers_of
+from services.topology.errors import CannotPlan
+from services.topology.planners.base import Sources, alone_of, parameters_of, strangers_of
 from services.topology.store import links, plans
 
 MOST_DEVICES = 512
@@ -37,38 +40,6 @@ LINK_BITS_PER_SECOND = {
 PAPER_BYTES = 42_000
 """A letter's size in [BETTA] §IV-A, where neither the task nor its model tells one."""
 TOLERANCE = 1e-12
-Related = Literal["ownership", "parental", "co-location", "co-work", "social", "social-public", "friendship"]
-LinkClass = Literal["wifi", "lora", "bluetooth", "cellular", "ethernet"]
-
-
-class MeshParameters(Parameters):
-    """How a mesh is planned; every default is for real use, the paper's values are in `docs/howto/presets/mesh.md`."""
-
-    plan: Literal["betta", "social"] = "betta"
-    trust_threshold: float = Field(default=0.7, gt=0, le=1)
-    relations: tuple[Related, ...] = ()
-    relations_need_trust: bool = True
-    trust_suffices: bool = False
-    same_owner_trusted: bool = True
-    may_earn_trust: bool = False
-    basic_batch: int = Field(default=32, ge=1, le=1_000_000)
-    max_degree: Annotated[int, Field(ge=1)] | Literal["recommended"] | None = "recommended"
-    transfers: Transfers = "shared"
-    times: Literal["measured", "declared"] = "measured"
-    message_bytes: int = Field(default=0, ge=0)
-    default_link_class: LinkClass = "wifi"
-    default_seconds_per_sample: float = Field(default=0.01, gt=0)
-    bridge: bool = False
-    replan_gain: float = Field(default=0.1, ge=0, lt=1)
-    wait_share: float = Field(default=0.5, gt=0, le=1)
-
-
-class PartialPrivacy(Parameters):
-    """Laplace noise of the devices that talk to somebody they do not trust."""
-
-    epsilon: float = Field(default=1.0, gt=0, le=1000)
-    sensitivity: Literal["clipped", "paper"] = "clipped"
-    clip: float = Field(default=20.0, gt=0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,8 +83,8 @@ class MeshInputs:
 async def gather_inputs(request: pb.MakePlanRequest, sources: Sources) -> MeshInputs:
     """Asks the registry and the store of measured links."""
     parameters = parameters_of(request)
-    settings = read_section(parameters, "topology", MeshParameters)
-    privacy = read_section(parameters, "privacy", PartialPrivacy) if request.privacy == "partial" else PartialPrivacy()
+    settings = read(MeshParameters, parameters)
+    privacy = read(PartialPrivacy, parameters) if request.privacy == "partial" else PartialPrivacy()
     ids = [participant.device_id for participant in request.participants]
     if len(ids) > MOST_DEVICES:
         raise CannotPlan(f"a mesh has at most {MOST_DEVICES} devices, {len(ids)} take part; set the task's max_devices")
@@ -250,13 +221,12 @@ def _bits_per_second(capabilities: trust_pb2.Capabilities, settings: MeshParamet
 
 def checked_parameters(privacy: str, parameters: dict[str, Any]) -> dict[str, Any]:
     """The parameters with every default of mesh and partial privacy filled in."""
-    settings = read_section(parameters, "topology", MeshParameters)
+    noise: list[type[ParameterGroup]] = [PartialPrivacy] if privacy == "partial" else []
+    filled = with_defaults(parameters, MeshParameters, *noise)
+    settings = read(MeshParameters, filled)
     if settings.trust_suffices and (settings.relations_need_trust or not settings.relations):
         raise BadParameters(
-            "parameter topology.trust_suffices: it lets devices exchange that are related or trust each other; name "
+            "parameters.topology.trust_suffices: it lets devices exchange that are related or trust each other; name "
             "relations, and set relations_need_trust to false"
         )
-    filled = {**parameters, "topology": settings.model_dump(mode="json")}
-    if privacy == "partial":
-        filled["privacy"] = read_section(parameters, "privacy", PartialPrivacy).model_dump()
     return filled

@@ -11,34 +11,22 @@ import hashlib
 from collections.abc import Sequence
 
 import numpy as np
-from pydantic import Field
 
-from coterie_api.parameters.v1.parameters_pb2 import RadioParameters
+from coterie.parameters.topology import RadioParameters
 from coterie_api.topology.v1 import topology_pb2 as pb
-from services.kit.rpc.proto_json import to_dict
 from services.topology.domain.cell_noise import NoiseWeights
 from services.topology.domain.radio import Layout, Station, User
 from services.topology.domain.scheduling import Cells, Floats, Reward
-from services.topology.planners.base import Parameters, read_section
 
 MOST_SCALE, MOST_REWARD = 400.0, 900.0
 """Reward units per objective unit, and what serving nobody may cost at most: below 1000, the least violation."""
-
-
-class Radio(Parameters):
-    """The channel. The interference puts the reach of the default limit of 0.4 s near 400 m."""
-
-    payload_bits: float = Field(default=2.5e5, gt=0)
-    interference_watts: float = Field(default=4e-9, ge=0)
-    fading_decibels: float = Field(default=1.0, ge=0, le=30)
-    noise_density: float = Field(default=4e-21, gt=0)
 
 
 def network(
     cells: Sequence[pb.Cell],
     users: Sequence[User],
     models: int,
-    radio: Radio,
+    radio: RadioParameters,
     *,
     weights: NoiseWeights | None = None,
     fixed_penalty: bool = False,
@@ -68,14 +56,9 @@ def reached(cells: Sequence[pb.Cell], layout: Layout) -> np.ndarray[tuple[int, .
     return within
 
 
-def read_radio(told: RadioParameters) -> Radio:
-    """The channel a policy is asked for, defaults filled in."""
-    return read_section({"radio": to_dict(told)}, "radio", Radio)
-
-
-def layout_fingerprint(cells: Sequence[pb.Cell], models: int, radio: Radio) -> str:
+def layout_fingerprint(cells: Sequence[pb.Cell], models: int, radio: RadioParameters) -> str:
     """What a policy is bound to: the cells as registered, the number of models and the channel."""
-    channel = [getattr(radio, name) for name in Radio.model_fields]
+    channel = [getattr(radio, name) for name in RadioParameters.parameters()]
     told = hashlib.sha256(f"{models} models, {channel}".encode())
     for cell in cells:
         data = cell.SerializeToString(deterministic=True)
@@ -94,7 +77,7 @@ def population(cells: Sequence[pb.Cell], users: int, models: int, rng: np.random
     return people
 
 
-def _station(cell: pb.Cell, models: int, radio: Radio) -> Station:
+def _station(cell: pb.Cell, models: int, radio: RadioParameters) -> Station:
     handled = {model for model in cell.models if 0 <= model < models} if cell.models else set(range(models))
     return Station(
         cell.x_metres,

@@ -12,29 +12,31 @@ import asyncio
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
 
+from coterie.parameters import ParameterGroup
+from coterie.parameters.privacy import OptimisedPrivacy, UniformPrivacy
+from coterie.parameters.topology import CellsParameters
 from coterie.records.enums import ScheduleStatus
 from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2
 from services.kit.rpc.enums import number
+from services.kit.rpc.parameters import BadParameters, read, with_defaults
 from services.topology.domain.cell_checkpoints import read_meta
 from services.topology.domain.cell_noise import NoiseWeights
 from services.topology.domain.radio import User, draw_delays, measured_delays
 from services.topology.domain.records import MeasuredWay
 from services.topology.domain.scheduling import NOBODY, Cells, Floats, Picks
 from services.topology.domain.scheduling_policies import Schedule, at_random, greedy, matching, schedule
-from services.topology.errors import BadParameters, CannotPlan, NoCells
-from services.topology.planners.base import Parameters, Sources, parameters_of, read_section
-from services.topology.planners.cell_network import Radio, layout_fingerprint, network
+from services.topology.errors import CannotPlan, NoCells
+from services.topology.planners.base import Sources, parameters_of
+from services.topology.planners.cell_network import layout_fingerprint, network
 from services.topology.planners.cell_stations import Assembly, Noise, ask_all
 from services.topology.planners.schedule_messages import ScheduledRound, unplaced
-from services.topology.planners.star import UniformPrivacy
 from services.topology.store import cells as stations
 from services.topology.store import links, plans
 from services.topology.usecases.policies import Policies, Tensors
@@ -47,53 +49,6 @@ MOST_WAITED = 5
 """Rounds in a row a policy may leave out a device that some cell could serve; then the round goes by `matching`. So
 does one in which it serves less than half as many as `matching`: a station that lies or learned badly stops nobody."""
 PRIVACIES = ("none", "uniform", "optimised")
-
-
-class CellsParameters(Radio):
-    """How rounds are scheduled, and how devices find their model.
-
-    policy: "matching", "greedy", "random", "stations", or the id of a trained one. By the latter two stations decide
-    that are processes of their own.  seed: of fading, of the random policy and of what stations try.  times: whether
-    delays are those of the registered channel ("declared") or what devices measured of their way: round trip and
-    throughput of their last upload ("measured").
-    identity_weight: λ.  relative_loss: losses over their mean, so that λ means the same whatever the loss's unit.
-    settle_after: equal choices after which a device downloads its likely models only.  fairness: what each round of
-    waiting adds to a device's share when devices are picked. Unlike [DPVD], which serves the same largest shares round
-    after round, so that whoever is crowded out never corrects a first wrong choice of model; 0 is as there.
-    """
-
-    policy: str = Field(default="matching", pattern=r"^(matching|greedy|random|stations|pol_[0-9a-z]{1,40})$")
-    times: Literal["declared", "measured"] = "declared"
-    seed: int = Field(default=0, ge=0, lt=2**63)
-    identity_weight: float = Field(default=0.5, ge=0, le=1)
-    relative_loss: bool = True
-    settle_after: int = Field(default=3, ge=1, le=1000)
-    fairness: float = Field(default=0.5, ge=0, le=100)
-
-
-class OptimisedPrivacy(Parameters):
-    """The noise problem (d²/2L) max σ² + γ Σρ. clip: M.  dimension: d.  smoothness: L.  privacy_weight: γ.
-
-    most_budget, least_budget: bounds on a device's ρ in one round.
-    """
-
-    clip: float = Field(default=1.0, gt=0)
-    dimension: float = Field(default=1.0, gt=0)
-    smoothness: float = Field(default=10.0, gt=0)
-    privacy_weight: float = Field(default=1e-2, gt=0)
-    most_budget: float | None = Field(default=None, gt=0)
-    least_budget: float | None = Field(default=None, gt=0)
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Self:
-        if self.most_budget and self.least_budget and self.least_budget > self.most_budget:
-            raise ValueError(f"least_budget {self.least_budget} is above most_budget {self.most_budget}")
-        return self
-
-    @property
-    def weights(self) -> NoiseWeights:
-        """The constants of the noise problem."""
-        return NoiseWeights(self.clip, self.dimension, self.smoothness, self.privacy_weight)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,20 +88,18 @@ class CellsPlanner:
         """Refuses what cells cannot protect; the policy itself is looked up when a round is planned."""
         if privacy not in PRIVACIES:
             raise BadParameters(f"the topology cells takes privacy {', '.join(PRIVACIES)}, not {privacy!r}")
-        filled = {**parameters, "topology": read_section(parameters, "topology", CellsParameters).model_dump()}
-        if privacy == "optimised":
-            filled["privacy"] = read_section(parameters, "privacy", OptimisedPrivacy).model_dump(exclude_none=True)
-        if privacy == "uniform":
-            filled["privacy"] = read_section(parameters, "privacy", UniformPrivacy).model_dump(exclude_none=True)
-        return filled
+        noise: list[type[ParameterGroup]] = [
+            kind for kind in (OptimisedPrivacy, UniformPrivacy) if privacy in kind.choices
+        ]
+        return with_defaults(parameters, CellsParameters, *noise)
 
     def is_slow(self, devices: int, parameters: dict[str, Any]) -> bool:
         """A policy that was trained needs torch; the others are quick for the few devices of most tasks."""
-        return devices > FEW or read_section(parameters, "topology", CellsParameters).policy not in QUICK
+        return devices > FEW or read(CellsParameters, parameters).policy not in QUICK
 
     async def gather(self, request: pb.MakePlanRequest, sources: Sources) -> CellInputs:
         """Cells from the store, positions from the registry, the policy, and what stations decide, where they do."""
-        settings = read_section(parameters_of(request), "topology", CellsParameters)
+        settings = read(CellsParameters, parameters_of(request))
         async with sources.database.reading() as tx:
             cells = await stations.every(tx)
             previous = await plans.find(tx, request.task_id)
@@ -192,7 +145,7 @@ class CellsPlanner:
     def plan(request: pb.MakePlanRequest, gathered: CellInputs, previous: pb.Plan | None) -> pb.Plan:
         """One round's schedule: a seat "solo" for everybody served, "idle" with the reason for the others."""
         parameters = parameters_of(request)
-        settings = read_section(parameters, "topology", CellsParameters)
+        settings = read(CellsParameters, parameters)
         placed = _placed(request, gathered)
         assembly = assemble(request, gathered)
         cells, delay = assembly.cells, assembly.delay
@@ -230,15 +183,20 @@ def _taken(
     }
 
 
+def noise_weights(privacy: OptimisedPrivacy) -> NoiseWeights:
+    """The constants of the noise problem."""
+    return NoiseWeights(privacy.clip, privacy.dimension, privacy.smoothness, privacy.privacy_weight)
+
+
 def assemble(request: pb.MakePlanRequest, given: CellInputs) -> Assembly:
     """The round's devices, cells and delays; the same whoever decides."""
     parameters = parameters_of(request)
-    settings = read_section(parameters, "topology", CellsParameters)
+    settings = read(CellsParameters, parameters)
     placed = _placed(request, given)
     users = [_user(p, given) for p in placed]
-    privacy = read_section(parameters, "privacy", OptimisedPrivacy) if request.privacy == "optimised" else None
+    privacy = read(OptimisedPrivacy, parameters) if request.privacy == "optimised" else None
     fixed = given.policy is not None and read_meta(given.policy).get("penalty") == "fixed"
-    weights = privacy.weights if privacy else None
+    weights = noise_weights(privacy) if privacy else None
     cells = network(given.cells, users, given.models, settings, weights=weights, fixed_penalty=fixed)
     cells = dataclasses.replace(cells, handled=cells.handled & given.usable[:, None])
     delay = draw_delays(cells.layout, np.random.default_rng([settings.seed, request.round]), 1)[0]
@@ -252,7 +210,7 @@ def assemble(request: pb.MakePlanRequest, given: CellInputs) -> Assembly:
     if privacy is not None:
         by_example = request.privacy_unit == words.PRIVACY_UNIT_EXAMPLE
         counted = cells.samples if by_example else np.ones_like(cells.samples)
-        noise = Noise(privacy.weights, counted, privacy.most_budget, privacy.least_budget)
+        noise = Noise(noise_weights(privacy), counted, privacy.most_budget, privacy.least_budget)
     delay = measured_delays(cells.layout, delay, told)
     return Assembly(request.task_id, request.round, settings.policy, settings.seed, given.cells, cells, delay, noise)
 
@@ -265,7 +223,7 @@ def _placed(request: pb.MakePlanRequest, given: CellInputs) -> list[pb.Participa
 def _noise(request: pb.MakePlanRequest, parameters: dict[str, Any], assembly: Assembly, found: Schedule) -> Floats:
     """Noise multiplier of every device; 0 for those not served. Each cell solves its own problem."""
     if assembly.noise is None:
-        uniform = read_section(parameters, "privacy", UniformPrivacy) if request.privacy == "uniform" else None
+        uniform = read(UniformPrivacy, parameters) if request.privacy == "uniform" else None
         return np.where(found.station != NOBODY, uniform.multiplier() if uniform else 0.0, 0.0)
     answer = np.zeros(len(found.station))
     for b in range(len(assembly.stations)):

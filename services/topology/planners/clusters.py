@@ -13,62 +13,29 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from pydantic import Field
 
+from coterie.parameters import ParameterGroup
+from coterie.parameters.privacy import TrustPrivacy, UniformPrivacy
+from coterie.parameters.topology import ClusterParameters
 from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2 as pb
+from services.kit.rpc.parameters import BadParameters, read, with_defaults
 from services.kit.rpc.trust_matrix import Matrix, read_matrix
 from services.topology.domain.coalition import Game, InvalidGame, Partition, Stakes, partition_of
-from services.topology.domain.formation import RESTARTS, Formation, form
+from services.topology.domain.formation import Formation, form
 from services.topology.domain.quality import Floats, InvalidQualityModel, Measurement, QualityModel, refit
 from services.topology.domain.stability import blocking_move
-from services.topology.errors import BadParameters, CannotPlan
+from services.topology.errors import CannotPlan
 from services.topology.planners import formation_messages as told
-from services.topology.planners.base import Parameters, Sources, alone_of, parameters_of, read_section, strangers_of
-from services.topology.planners.star import UniformPrivacy
+from services.topology.planners.base import Sources, alone_of, parameters_of, strangers_of
 from services.topology.store import plans
 from services.trust.domain.graph import TrustGraph
 
-MOST_DEVICES = 10_000
+MOST_CLUSTERED = 10_000
 """Devices whose trust the registry tells at once; a whole matrix of them takes 800 MB here."""
-
-
-class ClusterParameters(Parameters):
-    """How clusters form and what they earn; defaults are [SCFL] §VI."""
-
-    start_from: str = Field(
-        default="", max_length=64, description="Φ(0): a task whose clusters the first plan begins with."
-    )
-    method: Literal["rounds", "sweep"] = "sweep"
-    restarts: int = Field(default=RESTARTS, ge=0, le=1000)
-    direct_weight: float | None = Field(default=None, ge=0, le=1, description="ω; the registry's own unless given.")
-    non_iid: float = Field(
-        default=1.0, ge=0, le=1e6, description="γ of devices that declare none, and the most that counts."
-    )
-    price: float = Field(default=0.52, gt=0, le=1e6)
-    member_cost: float = Field(default=1.2, ge=0, le=1e6)
-    head_reward: float = Field(default=0.0, ge=0, le=1e6)
-    budget_scale: float = Field(default=100.0, gt=0, le=1e6, description="θ1 of ε(α) = θ1 α/(α + θ2), eq (11).")
-    budget_shift: float = Field(default=1.0, gt=0, le=1e6, description="θ2 of eq (11).")
-    quality: Literal["given", "fitted"] = Field(
-        default="given", description="Constants below as given, or fitted to the publisher's measured tasks."
-    )
-    loss_fit: tuple[float, float, float, float, float] = (0.013, 0.0044, 0.0057, 8.18, 0.14)
-    quality_offset: float = 102.2444
-    quality_slope: float = Field(default=35.4278, ge=0)
-    noise_tolerance: float = Field(default=0.02, ge=0, le=10, description="Smaller changes of σ keep the plan.")
-
-
-class TrustPrivacy(Parameters):
-    """Noise by trust in the head: none from the threshold on, ε(α) below it, `noise_max` alone."""
-
-    trust_threshold: float = Field(default=0.7, ge=0, le=1)
-    noise_max: float = Field(default=0.6, gt=0, le=1000)
-    delta: float = Field(default=1e-6, gt=0, lt=1)
-    calibration: Literal["paper", "exact"] = "exact"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +50,12 @@ class Rules:
     @classmethod
     def read(cls, privacy: str, parameters: dict[str, Any]) -> Rules:
         """From a task's parameters; raises BadParameters."""
-        clusters = read_section(parameters, "topology", ClusterParameters)
+        clusters = read(ClusterParameters, parameters)
         noise, uniform = TrustPrivacy(), None
         if privacy == "trust":
-            noise = read_section(parameters, "privacy", TrustPrivacy)
+            noise = read(TrustPrivacy, parameters)
         elif privacy == "uniform":
-            uniform = read_section(parameters, "privacy", UniformPrivacy).multiplier()
+            uniform = read(UniformPrivacy, parameters).multiplier()
         else:
             uniform = 0.0
         try:
@@ -160,13 +127,9 @@ class ClustersPlanner:
     """Plans social clusters."""
 
     def check(self, privacy: str, parameters: dict[str, Any]) -> dict[str, Any]:
-        Rules.read(privacy, parameters)
-        clusters = read_section(parameters, "topology", ClusterParameters).model_dump(exclude_none=True)
-        filled = {**parameters, "topology": clusters}
-        if privacy == "trust":
-            filled["privacy"] = read_section(parameters, "privacy", TrustPrivacy).model_dump()
-        if privacy == "uniform":
-            filled["privacy"] = read_section(parameters, "privacy", UniformPrivacy).model_dump(exclude_none=True)
+        noise: list[type[ParameterGroup]] = [kind for kind in (TrustPrivacy, UniformPrivacy) if privacy in kind.choices]
+        filled = with_defaults(parameters, ClusterParameters, *noise)
+        Rules.read(privacy, filled)
         return filled
 
     def is_slow(self, devices: int, parameters: dict[str, Any]) -> bool:
@@ -177,9 +140,9 @@ class ClustersPlanner:
         """Trust among the participants, through whomever it leads, and where the first plan begins."""
         participants = sorted(request.participants, key=lambda participant: participant.device_id)
         ids = [participant.device_id for participant in participants]
-        if len(ids) > MOST_DEVICES:
+        if len(ids) > MOST_CLUSTERED:
             raise CannotPlan(
-                f"clusters are planned for at most {MOST_DEVICES} devices at once, not {len(ids)}; set max_devices"
+                f"clusters are planned for at most {MOST_CLUSTERED} devices at once, not {len(ids)}; set max_devices"
             )
         rules = Rules.read(request.privacy, parameters_of(request))
         matrix = await read_matrix(sources.trust, ids, direct_weight=rules.clusters.direct_weight)

@@ -6,6 +6,7 @@ from typing import Any
 
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.topology.v1 import topology_pb2_grpc as rpc
+from services.kit.rpc.parameters import from_struct, to_struct
 from services.kit.rpc.whatif_service import WhatIfService
 from services.topology.domain.records import MeasuredWay
 from services.topology.usecases.cells import RegisteredCells
@@ -39,8 +40,8 @@ class TopologyServicer(rpc.TopologyServicer):
         return await self._plans.get(request.task_id, request.version)
 
     async def CheckParameters(self, request: pb.CheckParametersRequest, context: Context) -> pb.CheckParametersReply:
-        checked = await self._plans.check_parameters(request.topology, request.privacy, request.parameters)
-        return pb.CheckParametersReply(parameters=checked)
+        checked = await self._plans.check_parameters(request.topology, request.privacy, from_struct(request.parameters))
+        return pb.CheckParametersReply(parameters=to_struct(checked))
 
     async def PutCell(self, request: pb.Cell, context: Context) -> pb.Cell:
         return await self._cells.put(request)

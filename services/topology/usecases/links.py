@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from services.kit.database.engine import Database
+from services.kit.rpc.parameters import BadParameters
 from services.kit.rpc.principal import require_role
 from services.kit.runtime.clock import Clock
-from services.topology.errors import BadParameters
 from services.topology.store import links as measured
 
 MAX_LINKS = 10_000

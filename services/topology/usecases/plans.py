@@ -6,13 +6,12 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from coterie_api.parameters.v1.parameters_pb2 import TaskParameters
 from coterie_api.topology.v1 import topology_pb2 as pb
 from services.kit.database.rows import advisory_lock
-from services.kit.rpc import proto_json
+from services.kit.rpc.parameters import BadParameters
 from services.kit.rpc.principal import require_role
 from services.kit.runtime.workers import Workers
-from services.topology.errors import BadParameters, CannotPlan, UnknownPlan
+from services.topology.errors import CannotPlan, UnknownPlan
 from services.topology.planners import REGISTRY
 from services.topology.planners.base import Planner, Sources, parameters_of
 from services.topology.store import plans
@@ -68,13 +67,13 @@ class Plans:
             raise UnknownPlan(f"task {task_id} has no plan yet; it gets one when its first round opens")
         return plan
 
-    async def check_parameters(self, topology: str, privacy: str, parameters: TaskParameters) -> TaskParameters:
+    async def check_parameters(self, topology: str, privacy: str, parameters: dict[str, Any]) -> dict[str, Any]:
         """The parameters with the defaults of this topology filled in."""
         planner = await self._planner(topology)
-        checked = planner.check(privacy, proto_json.to_dict(parameters))
+        checked = planner.check(privacy, parameters)
         if planner.is_slow(1, checked):
             self._workers.warm()  # the task's first plan will be asked for soon
-        return proto_json.read_parameters(checked)
+        return checked
 
     async def _planner(self, topology: str) -> Planner:
         if topology not in self._planners:

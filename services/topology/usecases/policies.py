@@ -16,6 +16,7 @@ from typing import Any
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
+from coterie.parameters.topology import RadioParameters
 from coterie.records.enums import PolicyLearner, PolicyState
 from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2 as pb
@@ -23,6 +24,7 @@ from services.kit.database.blobs import BlobStore
 from services.kit.database.engine import Database
 from services.kit.observability.logs import get_logger
 from services.kit.rpc.enums import number, word
+from services.kit.rpc.parameters import from_struct, validate
 from services.kit.rpc.principal import require_role
 from services.kit.runtime.clock import Clock
 from services.kit.runtime.ids import new_id
@@ -31,7 +33,7 @@ from services.topology.commands.train_policy import Job, read_tensors
 from services.topology.domain.cell_learning_views import LEAST_SET, check_sets
 from services.topology.domain.records import StoredPolicy
 from services.topology.errors import BadPolicy, NoCells, PolicyNotUsable, UnknownPolicy
-from services.topology.planners.cell_network import layout_fingerprint, read_radio
+from services.topology.planners.cell_network import layout_fingerprint
 from services.topology.store import cells as stations
 from services.topology.store import policies
 
@@ -72,7 +74,7 @@ class Policies:
         """Starts training for the present cells."""
         require_role("admin")
         _check(request)
-        radio = read_radio(request.radio)
+        radio = validate(RadioParameters, {"radio": from_struct(request.radio)})
         async with self._database.writing() as tx:
             cells = await stations.every(tx)
             if not cells:

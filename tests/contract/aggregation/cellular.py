@@ -16,8 +16,8 @@ from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2 as topology
 from coterie_api.topology.v1 import topology_pb2_grpc as rpc
 from services.kit.rpc.channels import open_channel
+from services.kit.rpc.parameters import to_struct
 from services.kit.rpc.principal import SERVICE, Principal, set_principal
-from services.kit.rpc.proto_json import read_parameters
 from services.topology.commands.station import StationApp
 from services.topology.planners import cell_stations
 from services.topology.usecases import stations as desk
@@ -91,7 +91,7 @@ async def begun(service: ServiceFixture, *, rounds: int = 1, **parameters: objec
         model_digests=models,
         rounds=rounds,
         min_devices=4,
-        parameters=read_parameters({"topology": parameters}),
+        parameters=to_struct({"topology": parameters}),
     )
     await client.start_task(task.id)
     return client, task

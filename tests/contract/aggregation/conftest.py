@@ -28,6 +28,7 @@ from services.aggregation.settings import AggregationSettings
 from services.kit.database.blobs import BlobStore
 from services.kit.rpc.channels import open_channel
 from services.kit.rpc.enums import number_in, word
+from services.kit.rpc.parameters import from_struct, to_struct
 from services.kit.rpc.principal import Principal, set_principal
 from services.kit.runtime.clock import Clock
 from services.kit.runtime.settings import ServiceSettings
@@ -97,9 +98,9 @@ class Pricing(pricing_pb2_grpc.PricingServicer):
         return pricing.Quote(task_id=request.task_id, round=request.round, status=words.QUOTE_STATUS_OK)
 
     async def CheckParameters(self, request: pricing.CheckParametersRequest, context: Any) -> Any:
-        completed = request.parameters
-        completed.pricing.round_microcredits = completed.pricing.round_microcredits or 0
-        return pricing.CheckParametersReply(parameters=completed)
+        completed = from_struct(request.parameters)
+        own = {"round_microcredits": 0} | completed.get("pricing", {})
+        return pricing.CheckParametersReply(parameters=to_struct(completed | {"pricing": own}))
 
 
 class Ledger(pricing_pb2_grpc.LedgerServicer):

@@ -14,8 +14,8 @@ from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from services.aggregation.rounds.opening import Opener
 from services.kit.errors import Conflict, InvalidInput, PermissionDenied, Unavailable
+from services.kit.rpc.parameters import to_struct
 from services.kit.rpc.principal import Principal, set_principal
-from services.kit.rpc.proto_json import read_parameters
 from tests.contract.aggregation.conftest import Client, ServiceFixture
 
 FOUR = [f"dev_{letter}" for letter in "abcd"]
@@ -24,7 +24,7 @@ FOUR = [f"dev_{letter}" for letter in "abcd"]
 def asynchronous(buffer: int, **changes: Any) -> dict[str, Any]:
     pace = {"buffer": buffer} | changes.pop("pace", {})
     parameters = {"pace": pace} | changes.pop("parameters", {})
-    return {"pace": "asynchronous", "parameters": read_parameters(parameters), "min_devices": buffer} | changes
+    return {"pace": "asynchronous", "parameters": to_struct(parameters), "min_devices": buffer} | changes
 
 
 async def parts(client: Client, task_id: str, number: int) -> dict[str, pb.Participation]:

@@ -15,8 +15,8 @@ from coterie.secure_sums.uploads import make_upload
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.enums.v1 import enums_pb2 as words
 from services.kit.errors import Conflict, Unprocessable
+from services.kit.rpc.parameters import to_struct
 from services.kit.rpc.principal import Principal, set_principal
-from services.kit.rpc.proto_json import read_parameters
 from tests.attacks.sum_fixture import keys_of
 from tests.contract.aggregation.committee import SECURE, Committee
 from tests.contract.aggregation.conftest import Client, ServiceFixture
@@ -28,7 +28,7 @@ NOISY = SECURE | {"privacy": {"noise_multiplier": 1.0}}
 async def secure_task(client: Client, said: dict[str, dict[str, Any]], **changes: Any) -> str:
     """A task whose devices say this of themselves when they enrol."""
     values: dict[str, Any] = {
-        "min_devices": 4, "quorum": 0.65, "rounds": 1, "parameters": read_parameters(SECURE),
+        "min_devices": 4, "quorum": 0.65, "rounds": 1, "parameters": to_struct(SECURE),
     } | changes  # fmt: skip
     task = await client.create(DEVICES, **values)
     for device, telling in said.items():
@@ -113,7 +113,7 @@ async def test_those_who_declined_clerks_get_others_in_the_next_session(
     client = await service.start()
     people = Committee.of(service, client, tmp_path, DEVICES)
     changes = {"quorum": 1.0, "privacy": "uniform", "training_json": json.dumps({"clip_norm": 1.0})}
-    task_id = await secure_task(client, {}, parameters=read_parameters(NOISY), **changes)
+    task_id = await secure_task(client, {}, parameters=to_struct(NOISY), **changes)
     item, first = await terms_for(people, "dev_f")
     stranger = first.clerks[0].device
     await decline(client, item, "dev_f", first, [stranger])
@@ -165,7 +165,7 @@ async def test_numbers_that_fit_no_word_are_refused_when_the_task_is_made(servic
     asked = {"survey": {"question": "How warm?", "low": 15.0, "high": 30.0}}
     for least, word in ((1e-18, "no_grid"), (0.01, "")):
         offered = {"pricing": {"variance_low": least, "variance_high": 4.0, "constant": 5.0}}
-        told = read_parameters(SECURE | asked | offered)
+        told = to_struct(SECURE | asked | offered)
         making = client.create([], preset="survey", rounds=1, min_devices=6, parameters=told, name=f"noise {least}")
         if not word:
             assert (await making).id
@@ -182,7 +182,7 @@ async def test_a_task_that_starts_by_itself_waits_for_enough_owners(service: Ser
     values: dict[str, Any] = {
         "min_devices": 4,
         "quorum": 0.65,
-        "parameters": read_parameters(SECURE),
+        "parameters": to_struct(SECURE),
         "auto_start": True,
     }
     task = await client.create(DEVICES[:5], **values)
@@ -206,7 +206,7 @@ async def test_device_out_of_range_in_three_rounds_is_excluded_from_the_task(
     service.fakes.last_seen_at = time.time() + 3600.0  # else those left out would count as dead
     cohorts = {"sums": {**SECURE["sums"], "cohort_devices": 6}}
     changes: dict[str, Any] = {"rounds": 4, "quorum": 0.5, "min_devices": 6, "max_attempts": 1, "seed": 2}
-    task = await client.create(devices, parameters=read_parameters(cohorts), **changes)
+    task = await client.create(devices, parameters=to_struct(cohorts), **changes)
     await client.start_task(task.id)
     seen: list[set[str]] = []
     for number in (1, 2, 3):

@@ -11,8 +11,8 @@ import pytest
 from coterie.privacy.adaptive import WITHIN, farthest_share
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.kit.errors import InvalidInput, Unprocessable
+from services.kit.rpc.parameters import to_struct
 from services.kit.rpc.principal import Principal, set_principal
-from services.kit.rpc.proto_json import read_parameters
 from tests.contract.aggregation.conftest import Client, ServiceFixture
 
 DEVICES = ["dev_a", "dev_b"]
@@ -20,7 +20,7 @@ PATIENCE = 30.0
 
 
 def adaptive(**privacy: float) -> dict[str, Any]:
-    parameters = read_parameters({"privacy": {"noise_multiplier": 2.0, "clip_quantile": 0.5} | privacy})
+    parameters = to_struct({"privacy": {"noise_multiplier": 2.0, "clip_quantile": 0.5} | privacy})
     return {"privacy": "uniform", "rounds": 3, "parameters": parameters, "training_json": '{"clip_norm": 4.0}'}
 
 
@@ -85,9 +85,7 @@ async def test_an_update_longer_than_this_rounds_norm_and_noise_allow_is_refused
 
 async def test_a_count_where_the_norm_stays_is_not_taken(service: ServiceFixture) -> None:
     client = await service.start()
-    task = await client.create(
-        DEVICES, privacy="uniform", parameters=read_parameters({"privacy": {"noise_multiplier": 2.0}})
-    )
+    task = await client.create(DEVICES, privacy="uniform", parameters=to_struct({"privacy": {"noise_multiplier": 2.0}}))
     await client.start_task(task.id)
     item = await client.get_work("dev_a", PATIENCE)
     with pytest.raises(Unprocessable, match="leave it out"):

@@ -14,8 +14,8 @@ from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.enums.v1 import enums_pb2 as words
 from services.aggregation.domain.contribution import exact
 from services.kit.errors import Conflict, InvalidInput, PermissionDenied
+from services.kit.rpc.parameters import to_struct
 from services.kit.rpc.principal import Principal, set_principal
-from services.kit.rpc.proto_json import read_parameters
 from tests.contract.aggregation.committee import Committee
 from tests.contract.aggregation.conftest import Client, ServiceFixture, eventually
 
@@ -86,7 +86,7 @@ def paid(**changes: Any) -> dict[str, Any]:
         "incentive": "contribution",
         "escrow_microcredits": 1000,
         "min_devices": 3,
-        "parameters": read_parameters(BOUNDS | changes.pop("parameters", {})),
+        "parameters": to_struct(BOUNDS | changes.pop("parameters", {})),
     } | changes
 
 
@@ -161,7 +161,7 @@ async def test_a_round_that_nobody_values_is_settled_for_nothing_and_says_so(ser
 async def test_an_asynchronous_task_is_valued_by_its_discounted_updates(service: ServiceFixture) -> None:
     """Without the incentive: any task that keeps its updates can be evaluated, also when it is over."""
     client = await service.start()
-    parameters = read_parameters({"pace": {"buffer": 2}} | BOUNDS)
+    parameters = to_struct({"pace": {"buffer": 2}} | BOUNDS)
     task = await client.create(
         list(GIVEN), samples=20, rounds=2, pace="asynchronous", parameters=parameters, min_devices=2
     )
@@ -196,7 +196,7 @@ async def test_what_cannot_be_valued_says_why(service: ServiceFixture) -> None:
         await client.create([], name="s", **one_sum)
     with pytest.raises(InvalidInput, match=r"give sums\.cohort_devices from 5 to 6"):
         await client.create([], name="s", **one_sum | {"min_devices": 12})
-    secure = read_parameters({"sums": {"mode": "secure"}})
+    secure = to_struct({"sums": {"mode": "secure"}})
     hidden = await client.create([], name="hidden", parameters=secure, min_devices=12, keep_rounds=5)
     with pytest.raises(Conflict, match="under secure sums the server sees no update and keeps no sum"):
         await ask(client, hidden.id)

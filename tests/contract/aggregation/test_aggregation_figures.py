@@ -9,11 +9,11 @@ import pytest
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.enums.v1 import enums_pb2 as words
 from services.kit.errors import Unprocessable
+from services.kit.rpc.parameters import to_struct
 from services.kit.rpc.principal import Principal, set_principal
-from services.kit.rpc.proto_json import read_parameters
 from tests.contract.aggregation.conftest import Client, ServiceFixture
 
-NOISED: dict[str, Any] = {"privacy": "uniform", "parameters": read_parameters({"privacy": {"noise_multiplier": 2.0}})}
+NOISED: dict[str, Any] = {"privacy": "uniform", "parameters": to_struct({"privacy": {"noise_multiplier": 2.0}})}
 
 
 @pytest.fixture

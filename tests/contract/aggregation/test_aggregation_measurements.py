@@ -13,8 +13,8 @@ from coterie_api.topology.v1 import topology_pb2
 from coterie_api.topology.v1.topology_pb2_grpc import TopologyStub
 from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied, Unprocessable
 from services.kit.rpc.channels import open_channel
+from services.kit.rpc.parameters import to_struct
 from services.kit.rpc.principal import Principal, set_principal
-from services.kit.rpc.proto_json import read_parameters
 from tests.contract.aggregation.conftest import Client, ServiceFixture, eventually
 
 PUBLISHER = Principal("publisher", "pub_1")
@@ -220,9 +220,9 @@ async def test_figures_of_others_versions_and_liars_are_refused(service: Service
 
 async def test_beside_noise_only_public_figures_are_taken(service: ServiceFixture) -> None:
     client = await service.start()
-    from services.kit.rpc.proto_json import read_parameters
+    from services.kit.rpc.parameters import to_struct
 
-    noise = read_parameters({"privacy": {"epsilon": 4.0}})
+    noise = to_struct({"privacy": {"epsilon": 4.0}})
     task = await client.create(["dev_a"], rounds=3, privacy="uniform", parameters=noise)
     await client.start_task(task.id)
     device = Principal("device", "dev_a")
@@ -239,7 +239,7 @@ async def test_tasks_are_told_as_measured_runs(service: ServiceFixture) -> None:
     clusters: dict[str, Any] = {"preset": "", "topology": "star", "privacy": "none", "incentive": "none", "rounds": 2}
 
     async def run(name: str, told: dict[str, dict[str, float]]) -> str:
-        parameters = read_parameters({"topology": {"non_iid": 2.0}})
+        parameters = to_struct({"topology": {"non_iid": 2.0}})
         task = await client.create([], name=name, parameters=parameters, **clusters)
         for device, degree in zip(told, (1.0, 0.0, 50.0), strict=True):
             set_principal(Principal("device", device))
@@ -284,7 +284,7 @@ async def test_plans_go_by_what_the_publisher_measured_of_its_earlier_tasks(serv
     client = await service.start()
     axes: dict[str, Any] = {"preset": "", "topology": "clusters", "privacy": "none", "incentive": "none", "rounds": 1}
     for gamma in range(1, 6):
-        told = read_parameters({"topology": {"non_iid": float(gamma)}})
+        told = to_struct({"topology": {"non_iid": float(gamma)}})
         task = await client.create(["dev_a"], name=f"run {gamma}", parameters=told, **axes)
         await client.start_task(task.id)
         item = await client.get_work("dev_a", wait=90.0)
@@ -296,7 +296,7 @@ async def test_plans_go_by_what_the_publisher_measured_of_its_earlier_tasks(serv
     plans = TopologyStub(channel)
 
     async def fit_of(name: str) -> topology_pb2.QualityFit:
-        told = read_parameters({"topology": {"quality": "fitted"}})
+        told = to_struct({"topology": {"quality": "fitted"}})
         task = await client.create(["dev_a", "dev_b"], name=name, parameters=told, **axes)
         await client.start_task(task.id)
         found: list[topology_pb2.Plan] = []

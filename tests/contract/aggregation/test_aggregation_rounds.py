@@ -19,8 +19,8 @@ from services.aggregation.rounds.open_round import OpenRound
 from services.aggregation.store import rounds
 from services.kit.database.engine import DatabaseAway
 from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied, TooLarge, Unavailable
+from services.kit.rpc.parameters import from_struct, to_struct
 from services.kit.rpc.principal import Principal, set_principal
-from services.kit.rpc.proto_json import read_parameters, to_dict
 from tests.contract.aggregation.conftest import ServiceFixture, eventually
 
 DEVICES = ["dev_a", "dev_b", "dev_c"]
@@ -332,7 +332,7 @@ async def test_a_revoked_device_is_left_out_of_the_next_round(service: ServiceFi
         ({"model_digests": ["0" * 64]}, "upload it first"),
         ({"model_digests": []}, "exactly one"),
         ({"training_json": "[]"}, "training must be a JSON object"),
-        ({"parameters": read_parameters({"offer": {"expected": 1}})}, "parameters.offer"),
+        ({"parameters": to_struct({"offer": {"expected": 1}})}, "parameters.offer"),
         ({"name": ""}, "name"),
         ({"round_seconds": -1.0}, "round_seconds"),
         ({"privacy": "uniform"}, "one of noise_multiplier, epsilon .* and target_epsilon"),
@@ -356,10 +356,10 @@ async def test_creating_is_repeatable_but_a_name_names_one_task(service: Service
 
 async def test_a_task_is_stored_with_the_defaults_of_topology_and_of_pricing(service: ServiceFixture) -> None:
     client = await service.start()
-    given = read_parameters({"privacy": {"noise_max": 0.5}, "pricing": {"credits_per_point": 2.0}})
+    given = to_struct({"privacy": {"noise_max": 0.5}, "pricing": {"credits_per_point": 2.0}})
     made = [await client.create([], preset="clusters", parameters=given) for _ in range(2)]
     assert made[0].id == made[1].id
-    stored = to_dict(made[0].specification.parameters)
+    stored = from_struct(made[0].specification.parameters)
     assert stored["pricing"] == {"round_microcredits": 0, "credits_per_point": 2.0}
     assert (stored["privacy"]["noise_max"], stored["privacy"]["trust_threshold"]) == (0.5, 0.7)
 

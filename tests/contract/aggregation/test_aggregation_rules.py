@@ -15,8 +15,8 @@ from coterie_api.enums.v1 import enums_pb2 as words
 from services.aggregation import tables
 from services.aggregation.whatif import SOLVERS
 from services.kit.errors import InvalidInput, NotFound, PermissionDenied
+from services.kit.rpc.parameters import to_struct
 from services.kit.rpc.principal import Principal, set_principal
-from services.kit.rpc.proto_json import read_parameters
 from services.kit.runtime import whatif
 from tests.contract.aggregation.conftest import Client, ServiceFixture
 
@@ -55,7 +55,7 @@ async def play(client: Client, task_id: str, rounds: int = 1) -> None:
 def told(rule: str, **parameters: object) -> dict[str, Any]:
     # A bound so wide that the rule alone decides about dev_e, whose update is a thousand times longer than the others'.
     document = {"rule": parameters, "bounds": {"norm_times": 1e6}}
-    return {"rule": rule, "parameters": read_parameters(document), "min_devices": 5}
+    return {"rule": rule, "parameters": to_struct(document), "min_devices": 5}
 
 
 @pytest.mark.parametrize(

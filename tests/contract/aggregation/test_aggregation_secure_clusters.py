@@ -15,8 +15,8 @@ from coterie_api.enums.v1 import enums_pb2 as words
 from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.strategies import strategy_for
 from services.kit.errors import CoterieError
+from services.kit.rpc.parameters import to_struct
 from services.kit.rpc.principal import Principal, set_principal
-from services.kit.rpc.proto_json import read_parameters
 from services.topology.domain.quality import Calibration, QualityModel
 from tests.contract.aggregation.committee import SECURE, Committee
 from tests.contract.aggregation.conftest import Client, ServiceFixture, eventually
@@ -30,7 +30,7 @@ async def society(service: ServiceFixture, folder: Path, **changes: Any) -> tupl
     client = await service.start()
     people = Committee.of(service, client, folder, [*FRIENDS, *LONERS])
     values: dict[str, Any] = {
-        "preset": "clusters", "rounds": 1, "min_devices": 4, "quorum": 0.6, "parameters": read_parameters(SECURE),
+        "preset": "clusters", "rounds": 1, "min_devices": 4, "quorum": 0.6, "parameters": to_struct(SECURE),
     } | changes  # fmt: skip
     task = await client.create([*FRIENDS, *LONERS], **values)
     await client.start_task(task.id)
@@ -159,7 +159,7 @@ def test_noise_by_trust_in_clerks_is_that_of_planner_for_trust_in_head() -> None
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"parameters": read_parameters({"sums": {"mode": "secure", "clerks": 5, "threshold": 3}})}, "leave clerks"),
+        ({"parameters": to_struct({"sums": {"mode": "secure", "clerks": 5, "threshold": 3}})}, "leave clerks"),
         ({"rule": "median"}, "leave the rule out"),
         ({"incentive": "stackelberg", "escrow_microcredits": 10}, "choose the incentive payoff"),
     ],
@@ -168,6 +168,6 @@ async def test_what_clusters_cannot_sum_is_refused_with_what_to_change(
     service: ServiceFixture, changes: dict[str, Any], word: str
 ) -> None:
     client = await service.start()
-    values: dict[str, Any] = {"preset": "clusters", "min_devices": 4, "parameters": read_parameters(SECURE)} | changes
+    values: dict[str, Any] = {"preset": "clusters", "min_devices": 4, "parameters": to_struct(SECURE)} | changes
     with pytest.raises(CoterieError, match=word):
         await client.create([], **values)

@@ -8,8 +8,8 @@ from safetensors.numpy import save
 
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from services.kit.errors import InvalidInput
+from services.kit.rpc.parameters import to_struct
 from services.kit.rpc.principal import Principal, set_principal
-from services.kit.rpc.proto_json import read_parameters
 from tests.contract.aggregation.conftest import Client, ServiceFixture
 
 
@@ -32,7 +32,7 @@ async def test_a_model_that_is_not_finite_is_refused_when_it_is_uploaded(service
 async def test_running_statistics_are_refused_under_privacy_with_what_to_do(service: ServiceFixture) -> None:
     client = await service.start()
     digest = await registered(client, {"w": np.ones(3, np.float32), "bn.running_mean": np.zeros(2, np.float32)})
-    noise = read_parameters({"privacy": {"noise_multiplier": 2.0}})
+    noise = to_struct({"privacy": {"noise_multiplier": 2.0}})
     specification = pb.TaskSpecification(
         name="noised", preset="fedavg", privacy="uniform", parameters=noise, model_digests=[digest], rounds=1
     )

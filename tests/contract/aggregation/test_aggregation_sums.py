@@ -14,8 +14,8 @@ from coterie.secure_sums.terms import Terms
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.enums.v1 import enums_pb2 as words
 from services.kit.errors import Conflict
+from services.kit.rpc.parameters import to_struct
 from services.kit.rpc.principal import Principal, set_principal
-from services.kit.rpc.proto_json import read_parameters
 from tests.contract.aggregation.committee import SECURE, Committee
 from tests.contract.aggregation.conftest import Client, ServiceFixture
 
@@ -32,7 +32,7 @@ async def secure_task(client: Client, devices: list[str] = DEVICES, **changes: A
         "min_devices": 4,
         "quorum": 0.65,
         "rounds": 1,
-        "parameters": read_parameters(SECURE),
+        "parameters": to_struct(SECURE),
     } | changes
     task = await client.create(devices, **values)
     await client.start_task(task.id)
@@ -93,7 +93,7 @@ async def test_third_of_devices_and_one_clerk_are_lost_and_sum_is_that_of_rest(
 ) -> None:
     client = await service.start()
     people = Committee.of(service, client, tmp_path, DEVICES)
-    task_id = await secure_task(client, parameters=read_parameters(QUICK), quorum=0.6, round_seconds=3.0)
+    task_id = await secure_task(client, parameters=to_struct(QUICK), quorum=0.6, round_seconds=3.0)
     there = DEVICES[:4]
     await people.until_work("dev_a")
     people.silent |= {"dev_d", *DEVICES[4:]}  # dev_d delivers and then does no duty as a clerk; the others do nothing
@@ -119,7 +119,7 @@ async def test_a_silent_clerk_is_replaced_before_any_device_has_seen_terms(
     people = Committee.of(service, client, tmp_path, DEVICES)
     people.silent.add("dev_b")
     rules = {"sums": {"mode": "secure", "offer_seconds": 8}}
-    task_id = await secure_task(client, parameters=read_parameters(rules))
+    task_id = await secure_task(client, parameters=to_struct(rules))
     await people.round({device: change_of(device) for device in DEVICES}, weight_of)
     ended = await people.finish(task_id)
     assert ended.state == words.TASK_STATE_FINISHED, ended.reason
@@ -133,7 +133,7 @@ async def test_noise_is_shared_out_and_the_opened_mean_is_near_the_clear_one(
 ) -> None:
     client = await service.start()
     people = Committee.of(service, client, tmp_path, DEVICES)
-    parameters = read_parameters(SECURE | {"privacy": {"noise_multiplier": 0.01}})
+    parameters = to_struct(SECURE | {"privacy": {"noise_multiplier": 0.01}})
     task_id = await secure_task(
         client, parameters=parameters, privacy="uniform", training_json=json.dumps({"clip_norm": 2.0})
     )
@@ -243,7 +243,7 @@ async def test_the_model_carries_the_noise_that_was_promised_and_no_more(
     """Updates of zeros: the model is noise alone, of deviation share·√|S| / (2^scale·|S|), z·clip·√(|S|/h)/|S|."""
     client, size, noise, clip = await service.start(), 4_000, 2.0, 0.5
     people = Committee.of(service, client, tmp_path, DEVICES)
-    parameters = read_parameters(SECURE | {"privacy": {"noise_multiplier": noise}})
+    parameters = to_struct(SECURE | {"privacy": {"noise_multiplier": noise}})
     task_id = await secure_task(
         client, privacy="uniform", parameters=parameters, training_json=json.dumps({"clip_norm": clip}),
         model_digests=[await client.upload_model(np.zeros(size, np.float32))],
@@ -276,7 +276,7 @@ async def test_failed_session_repeats_with_noise_and_is_given_up_without(
         task_id = await secure_task(
             client,
             name=f"noise {noise}",
-            parameters=read_parameters(parameters),
+            parameters=to_struct(parameters),
             privacy="uniform" if noise else "none",
             max_attempts=2,
         )
@@ -301,7 +301,7 @@ async def test_failed_session_repeats_with_noise_and_is_given_up_without(
 
 async def test_a_task_whose_devices_have_too_few_owners_does_not_start(service: ServiceFixture) -> None:
     client = await service.start()
-    task = await client.create(DEVICES, min_devices=4, parameters=read_parameters(SECURE))
+    task = await client.create(DEVICES, min_devices=4, parameters=to_struct(SECURE))
     with pytest.raises(Conflict, match="have 1 owners") as refused:
         await client.start_task(task.id)
     assert refused.value.reason == "too_few_clerks"
@@ -317,7 +317,7 @@ async def test_cohorts_are_sums_of_their_own_and_one_that_fails_is_left_out(
     people = Committee.of(service, client, tmp_path, MANY)
     rules = {"sums": {"mode": "secure", "cohort_devices": 5, "offer_seconds": 20, "clerk_seconds": 40}}
     task_id = await secure_task(
-        client, MANY, parameters=read_parameters(rules), min_devices=5, quorum=0.5, rounds=2, max_attempts=1
+        client, MANY, parameters=to_struct(rules), min_devices=5, quorum=0.5, rounds=2, max_attempts=1
     )
     await people.until_work("dev_a")
     await people.attend(lambda: _all_have_work(people, MANY))
@@ -356,7 +356,7 @@ async def test_a_robust_rule_works_on_the_means_of_cohorts(service: ServiceFixtu
     crowd = [f"dev_{letter}{number}" for letter in "abcde" for number in range(5)]
     people = Committee.of(service, client, tmp_path, crowd)
     rules = {"sums": {"mode": "secure", "cohort_devices": 5, "offer_seconds": 60, "clerk_seconds": 60}}
-    task_id = await secure_task(client, crowd, parameters=read_parameters(rules), min_devices=25, rule="median")
+    task_id = await secure_task(client, crowd, parameters=to_struct(rules), min_devices=25, rule="median")
     await people.attend(lambda: _all_have_work(people, crowd), seconds=60.0)
     means: dict[int, list[list[float]]] = {}
     for device in crowd:

@@ -8,18 +8,18 @@ import pytest
 
 from coterie.privacy.lifetime import Lifetime, multiplier_for
 from services.kit.errors import InvalidInput
-from services.kit.rpc.proto_json import read_parameters, to_dict
+from services.kit.rpc.parameters import from_struct, to_struct
 from tests.contract.aggregation.conftest import ServiceFixture
 
 
 def aimed(**privacy: float) -> dict[str, Any]:
-    return {"privacy": "uniform", "rounds": 50, "parameters": read_parameters({"privacy": privacy})}
+    return {"privacy": "uniform", "rounds": 50, "parameters": to_struct({"privacy": privacy})}
 
 
 async def test_a_target_chooses_the_noise_of_every_round(service: ServiceFixture) -> None:
     client = await service.start()
     task = await client.create(["dev_a"], **aimed(target_epsilon=4.0, delta=1e-5))
-    parameters = to_dict(task.specification.parameters)
+    parameters = from_struct(task.specification.parameters)
     assert parameters["privacy"]["noise_multiplier"] == multiplier_for(4.0, 1e-5, 50)
     lifetime = Lifetime.of(parameters, task.specification.rounds)
     assert lifetime is not None
@@ -32,8 +32,8 @@ async def test_a_target_chooses_the_noise_of_every_round(service: ServiceFixture
 async def test_the_whole_specification_again_is_the_same_task(service: ServiceFixture) -> None:
     client = await service.start()
     first = await client.create([], **aimed(target_epsilon=2.0))
-    assert to_dict(first.specification.parameters)["privacy"]["delta"] == 1e-5
-    again = await client.create([], **aimed(**to_dict(first.specification.parameters)["privacy"]))
+    assert from_struct(first.specification.parameters)["privacy"]["delta"] == 1e-5
+    again = await client.create([], **aimed(**from_struct(first.specification.parameters)["privacy"]))
     assert again.id == first.id
 
 

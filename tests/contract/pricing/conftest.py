@@ -15,8 +15,8 @@ from coterie_api.pricing.v1 import pricing_pb2 as pb
 from coterie_api.pricing.v1.pricing_pb2_grpc import LedgerStub, PricingStub
 from coterie_api.trust.v1 import trust_pb2
 from services.kit.rpc.channels import open_channel
+from services.kit.rpc.parameters import to_struct
 from services.kit.rpc.principal import SERVICE, Principal, set_principal
-from services.kit.rpc.proto_json import read_parameters
 from services.kit.rpc.server import Server
 from services.kit.runtime.settings import ServiceSettings
 from services.pricing.app import App
@@ -124,7 +124,7 @@ class World:
             task_id=task,
             round=number,
             incentive=incentive,
-            parameters=read_parameters(parameters or {}),
+            parameters=to_struct(parameters or {}),
             participants=[pb.Participant(device_id=device, samples=10, owner_id=f"own_{device}") for device in devices],
             rounds=rounds,
         )

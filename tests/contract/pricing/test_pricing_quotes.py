@@ -11,7 +11,7 @@ from coterie.privacy.budget_choice import PrivateCosts, decide
 from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.pricing.v1 import pricing_pb2 as pb
 from services.kit.errors import AlreadyExists, InvalidInput, NotFound, PermissionDenied
-from services.kit.rpc.proto_json import read_parameters
+from services.kit.rpc.parameters import from_struct, to_struct
 from tests.contract.pricing.conftest import World, speak_as
 
 DEVICES = [f"dev_{k}" for k in range(6)]
@@ -122,7 +122,7 @@ async def test_samples_and_model_size_reach_the_price(world: World) -> None:
         task_id="tsk_1",
         round=1,
         incentive="stackelberg",
-        parameters=read_parameters({"pricing": {"curvature": 10.0}}),
+        parameters=to_struct({"pricing": {"curvature": 10.0}}),
         participants=[
             pb.Participant(device_id=name, samples=n, counted=n)
             for name, n in zip(DEVICES[:2], (100, 300), strict=True)
@@ -189,8 +189,8 @@ async def test_parameters_are_checked_before_a_task_is_made(world: World) -> Non
     speak_as("publisher", "pub_1")
     request = pb.CheckParametersRequest(incentive="stackelberg", escrow_microcredits=5, rounds=3)
     completed = await world.pricing.CheckParameters(request)
-    assert completed.parameters.pricing.hops == 5
-    request.parameters.pricing.own_care = 5
+    assert from_struct(completed.parameters)["pricing"]["hops"] == 5
+    request.parameters.update({"pricing": {"own_care": 5}})
     with pytest.raises(InvalidInput, match=r"pricing\.own_care") as refused:
         await world.pricing.CheckParameters(request)
     assert refused.value.reason == "bad_parameters"

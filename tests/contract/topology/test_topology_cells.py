@@ -10,8 +10,8 @@ import pytest
 from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2 as pb
 from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied
+from services.kit.rpc.parameters import to_struct
 from services.kit.rpc.principal import Principal, set_principal
-from services.kit.rpc.proto_json import read_parameters
 from tests.contract.topology.conftest import World
 
 
@@ -22,7 +22,7 @@ async def plan(world: World, number: int = 1, **topology: Any) -> pb.Plan:
             key=f"{number}.1",
             topology="cells",
             privacy="optimised",
-            parameters=read_parameters({"topology": topology}),
+            parameters=to_struct({"topology": topology}),
             participants=[pb.Participant(device_id=d, samples=50, model_index=-1) for d in world.registry.devices],
             round=number,
             models=2,

@@ -14,8 +14,8 @@ from coterie_api.topology.v1.topology_pb2_grpc import TopologyStub
 from coterie_api.trust.v1 import trust_pb2
 from services.kit.errors import InvalidInput, PermissionDenied
 from services.kit.rpc.channels import open_channel
+from services.kit.rpc.parameters import to_struct
 from services.kit.rpc.principal import SERVICE, Principal, acting_as, set_principal
-from services.kit.rpc.proto_json import read_parameters
 from services.kit.runtime.settings import ServiceSettings
 from services.topology.app import App
 from services.trust.settings import TrustSettings
@@ -75,7 +75,7 @@ class Meshes:
             key=f"{number}.1",
             topology="mesh",
             privacy=privacy,
-            parameters=read_parameters({"topology": topology, "privacy": {"epsilon": 0.01}}),
+            parameters=to_struct({"topology": topology, "privacy": {"epsilon": 0.01}}),
             participants=[
                 pb.Participant(device_id=device, samples=samples, strangers=(strangers or {}).get(device, ()))
                 for device in devices

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from coterie.parameters.topology import RadioParameters
 from coterie_api.enums.v1 import enums_pb2 as words
-from coterie_api.parameters.v1.parameters_pb2 import RadioParameters
 from coterie_api.topology.v1 import topology_pb2 as pb
 from services.kit.errors import Conflict, InvalidInput, NotFound, PermissionDenied
 from services.kit.rpc.principal import Principal, set_principal
 from services.topology.domain.cell_checkpoints import read_meta
 from services.topology.errors import PolicyNotUsable
-from services.topology.planners.cell_network import Radio, layout_fingerprint
+from services.topology.planners.cell_network import layout_fingerprint
 from tests.contract.topology.conftest import World
 
 NONSENSE: list[dict[str, Any]] = [
@@ -44,21 +44,21 @@ async def test_policy_is_trained_in_background_and_fits_its_own_layout_alone(wor
     (policy,) = await world.policies()
     assert (policy.state, policy.reason, policy.progress) == (words.POLICY_STATE_READY, "", 1.0)
     assert policy.reward < 0.0
-    assert policy.layout == layout_fingerprint([cell], 2, Radio())
-    tensors = await world.app.policies.ready(begun.id, layout_fingerprint([cell], 2, Radio()))
+    assert policy.layout == layout_fingerprint([cell], 2, RadioParameters())
+    tensors = await world.app.policies.ready(begun.id, layout_fingerprint([cell], 2, RadioParameters()))
     assert any(name.startswith("best.") for name in tensors)
     with pytest.raises(PolicyNotUsable, match="trained for layout"):
-        await world.app.policies.ready(begun.id, layout_fingerprint([cell], 3, Radio()))
+        await world.app.policies.ready(begun.id, layout_fingerprint([cell], 3, RadioParameters()))
     with pytest.raises(PolicyNotUsable, match="radio constants make"):
-        await world.app.policies.ready(begun.id, layout_fingerprint([cell], 2, Radio(payload_bits=1e6)))
+        await world.app.policies.ready(begun.id, layout_fingerprint([cell], 2, RadioParameters(payload_bits=1e6)))
     with pytest.raises(InvalidInput, match=r"radio\.payload_bits"):
-        await world.topology.TrainPolicy(asked(radio=RadioParameters(payload_bits=-1)))
-    other = await world.topology.TrainPolicy(asked(radio=RadioParameters(payload_bits=1e6)))
+        await world.topology.TrainPolicy(asked(radio={"payload_bits": -1}))
+    other = await world.topology.TrainPolicy(asked(radio={"payload_bits": 1e6}))
     await world.until(world.no_training)
-    assert await world.app.policies.ready(other.id, layout_fingerprint([cell], 2, Radio(payload_bits=1e6)))
+    assert await world.app.policies.ready(other.id, layout_fingerprint([cell], 2, RadioParameters(payload_bits=1e6)))
     cell.blocks = 5
     with pytest.raises(PolicyNotUsable, match="trained for layout"):
-        await world.app.policies.ready(begun.id, layout_fingerprint([cell], 2, Radio()))
+        await world.app.policies.ready(begun.id, layout_fingerprint([cell], 2, RadioParameters()))
 
 
 @pytest.mark.slow
@@ -75,7 +75,7 @@ async def test_the_papers_learner_is_trained_by_api_beside_the_pointer(world: Wo
     await world.until(world.no_training)
     (policy,) = await world.policies()
     assert (policy.state, policy.reason) == (words.POLICY_STATE_READY, "")
-    tensors = await world.app.policies.ready(begun.id, layout_fingerprint([cell], 2, Radio()))
+    tensors = await world.app.policies.ready(begun.id, layout_fingerprint([cell], 2, RadioParameters()))
     meta = read_meta(tensors)
     assert (meta["config"]["head"], meta["config"]["mixing"], meta["penalty"]) == ("set", "iql", "fixed")
     assert any(name.startswith("weights.whole") for name in tensors)

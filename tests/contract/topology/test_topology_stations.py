@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
+from coterie.parameters.topology import RadioParameters
 from coterie.records.enums import PolicyLearner, PolicyState
 from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2 as pb
 from services.kit.errors import InvalidInput
+from services.kit.rpc.parameters import to_struct
 from services.kit.rpc.principal import SERVICE, Principal, acting_as, set_principal
-from services.kit.rpc.proto_json import read_parameters
 from services.topology.commands.station import StationApp
 from services.topology.commands.train_policy import Job
 from services.topology.domain.cell_checkpoints import read_meta
@@ -28,7 +29,7 @@ from services.topology.domain.radio import uplink_rate
 from services.topology.domain.records import StoredPolicy
 from services.topology.errors import StationLost
 from services.topology.planners import cell_stations
-from services.topology.planners.cell_network import Radio, layout_fingerprint, network, population
+from services.topology.planners.cell_network import layout_fingerprint, network, population
 from services.topology.planners.cells import MOST_WAITED
 from services.topology.store import policies
 from services.topology.usecases import stations as desk
@@ -90,7 +91,7 @@ async def plan(
         key=str(number),
         topology="cells",
         privacy="optimised",
-        parameters=read_parameters({"topology": {"policy": policy} | more}),
+        parameters=to_struct({"topology": {"policy": policy} | more}),
         participants=[pb.Participant(device_id=name, samples=20, model_index=-1) for name in names],
         round=number,
         models=2,
@@ -102,14 +103,18 @@ async def plan(
 async def trained(world: World, cells: list[pb.Cell], *, penalty: str = "dynamic") -> str:
     """A policy after a few steps, stored as one that is ready."""
     known = network(
-        cells, population(cells, 6, 2, np.random.default_rng(1)), 2, Radio(), fixed_penalty=penalty != "dynamic"
+        cells,
+        population(cells, 6, 2, np.random.default_rng(1)),
+        2,
+        RadioParameters(),
+        fixed_penalty=penalty != "dynamic",
     )
     kept: dict[str, Any] = {}
     config = LearningConfig(named=False, steps=10, epoch=10, batch=8, evaluation_states=4, width=8)
     train(known, config, 1, save=lambda _, tensors: kept.update(tensors))
     digest = await world.app.policies._blobs.put_bytes(save(kept))
     job = Job(pb.TrainPolicyRequest(users=6, models=2), tuple(cells)).to_bytes()
-    layout = layout_fingerprint(cells, 2, Radio())
+    layout = layout_fingerprint(cells, 2, RadioParameters())
     row = StoredPolicy("pol_1", PolicyLearner.VDN, layout, PolicyState.READY, 1.0, 0.0, time.time(), "", digest, job)
     async with world.app.database.writing() as tx:
         await policies.add(tx, row)
@@ -248,7 +253,7 @@ async def test_reported_round_trip_and_throughput_never_beat_the_channel(
     await tell(world, "b", false)
     found = await near(world, 1)
     assert found["a"].upload_seconds == pytest.approx(0.2)
-    radio = Radio()
+    radio = RadioParameters()
     gain = np.array(np.hypot(60.0, 10.0) ** -2.0)
     watts, hertz = np.array(0.01), np.array(150e3)
     rate = float(uplink_rate(gain, watts, np.array(radio.interference_watts), hertz, radio.noise_density))

@@ -97,7 +97,7 @@ def test_keys_that_a_task_does_not_read_are_refused(given: dict[str, Any], messa
 
 
 def test_keys_of_every_step_of_a_rule_are_taken() -> None:
-    check_keys({"rule": {"f": 1, "share": 0.1}, "sums": {"mode": "clear"}, "topology": {"plan": "ring"}}, MESH)
+    check_keys({"rule": {"f": 1, "share": 0.1}, "sums": {"mode": "clear"}, "topology": {"plan": "social"}}, MESH)
 
 
 def test_every_parameter_has_a_help_and_a_valid_default() -> None:

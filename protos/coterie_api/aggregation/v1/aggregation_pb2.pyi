@@ -7,10 +7,10 @@ bytes never travel in these messages: they lie in the blob store under their SHA
 
 from collections import abc as _abc
 from coterie_api.enums.v1 import enums_pb2 as _enums_pb2
-from coterie_api.parameters.v1 import parameters_pb2 as _parameters_pb2
 from coterie_api.pricing.v1 import pricing_pb2 as _pricing_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
@@ -112,7 +112,7 @@ class TaskSpecification(_message.Message):
         """SHA-256 of each initial model (hexadecimal), one per model line; already registered."""
 
     @_builtins.property
-    def parameters(self) -> _parameters_pb2.TaskParameters:
+    def parameters(self) -> _struct_pb2.Struct:
         """Parameters of the axes, at most 64 KiB as JSON."""
 
     @_builtins.property
@@ -139,7 +139,7 @@ class TaskSpecification(_message.Message):
         max_attempts: _builtins.int = ...,
         max_devices: _builtins.int = ...,
         training_json: _builtins.str = ...,
-        parameters: _parameters_pb2.TaskParameters | None = ...,
+        parameters: _struct_pb2.Struct | None = ...,
         escrow_microcredits: _builtins.int = ...,
         seed: _builtins.int = ...,
         privacy_unit: _enums_pb2.PrivacyUnit.ValueType = ...,
@@ -2218,7 +2218,7 @@ class WorkItem(_message.Message):
         """Those it exchanges letters with."""
 
     @_builtins.property
-    def parameters(self) -> _parameters_pb2.TaskParameters:
+    def parameters(self) -> _struct_pb2.Struct:
         """Parameters of the axes."""
 
     def __init__(
@@ -2243,7 +2243,7 @@ class WorkItem(_message.Message):
         base_microcredits: _builtins.int = ...,
         slope_microcredits: _builtins.int = ...,
         training_json: _builtins.str = ...,
-        parameters: _parameters_pb2.TaskParameters | None = ...,
+        parameters: _struct_pb2.Struct | None = ...,
         privacy_unit: _enums_pb2.PrivacyUnit.ValueType = ...,
         topology: _builtins.str = ...,
         privacy: _builtins.str = ...,

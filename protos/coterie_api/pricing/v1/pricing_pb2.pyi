@@ -7,10 +7,10 @@ micro-credits (1 credit = 1,000,000). Times are Unix seconds.
 
 from collections import abc as _abc
 from coterie_api.enums.v1 import enums_pb2 as _enums_pb2
-from coterie_api.parameters.v1 import parameters_pb2 as _parameters_pb2
 from coterie_api.topology.v1 import topology_pb2 as _topology_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
@@ -84,7 +84,7 @@ class QuoteRoundRequest(_message.Message):
     clip_norm: _builtins.float
     """Norm that gradients are clipped to."""
     @_builtins.property
-    def parameters(self) -> _parameters_pb2.TaskParameters:
+    def parameters(self) -> _struct_pb2.Struct:
         """Parameters of the axes."""
 
     @_builtins.property
@@ -97,7 +97,7 @@ class QuoteRoundRequest(_message.Message):
         task_id: _builtins.str = ...,
         round: _builtins.int = ...,
         incentive: _builtins.str = ...,
-        parameters: _parameters_pb2.TaskParameters | None = ...,
+        parameters: _struct_pb2.Struct | None = ...,
         participants: _abc.Iterable[Global___Participant] | None = ...,
         rounds: _builtins.int = ...,
         model_bytes: _builtins.int = ...,
@@ -499,14 +499,14 @@ class CheckParametersRequest(_message.Message):
     rounds: _builtins.int
     """Rounds in the task."""
     @_builtins.property
-    def parameters(self) -> _parameters_pb2.TaskParameters:
+    def parameters(self) -> _struct_pb2.Struct:
         """Parameters as given."""
 
     def __init__(
         self,
         *,
         incentive: _builtins.str = ...,
-        parameters: _parameters_pb2.TaskParameters | None = ...,
+        parameters: _struct_pb2.Struct | None = ...,
         escrow_microcredits: _builtins.int = ...,
         rounds: _builtins.int = ...,
     ) -> None: ...
@@ -526,13 +526,13 @@ class CheckParametersReply(_message.Message):
 
     PARAMETERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def parameters(self) -> _parameters_pb2.TaskParameters:
+    def parameters(self) -> _struct_pb2.Struct:
         """The parameters."""
 
     def __init__(
         self,
         *,
-        parameters: _parameters_pb2.TaskParameters | None = ...,
+        parameters: _struct_pb2.Struct | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["parameters", b"parameters"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

@@ -5,9 +5,9 @@ The topology planner: who exchanges updates with whom, and how much noise each a
 
 from collections import abc as _abc
 from coterie_api.enums.v1 import enums_pb2 as _enums_pb2
-from coterie_api.parameters.v1 import parameters_pb2 as _parameters_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
@@ -106,7 +106,7 @@ class MakePlanRequest(_message.Message):
     round_seconds: _builtins.float
     """Longest that a round of the task lasts, seconds; 0 = unknown."""
     @_builtins.property
-    def parameters(self) -> _parameters_pb2.TaskParameters:
+    def parameters(self) -> _struct_pb2.Struct:
         """Parameters of the axes."""
 
     @_builtins.property
@@ -126,7 +126,7 @@ class MakePlanRequest(_message.Message):
         key: _builtins.str = ...,
         topology: _builtins.str = ...,
         privacy: _builtins.str = ...,
-        parameters: _parameters_pb2.TaskParameters | None = ...,
+        parameters: _struct_pb2.Struct | None = ...,
         participants: _abc.Iterable[Global___Participant] | None = ...,
         round: _builtins.int = ...,
         keep_if_stable: _builtins.bool = ...,
@@ -1259,7 +1259,7 @@ class CheckParametersRequest(_message.Message):
     privacy: _builtins.str
     """Privacy axis."""
     @_builtins.property
-    def parameters(self) -> _parameters_pb2.TaskParameters:
+    def parameters(self) -> _struct_pb2.Struct:
         """Parameters as given."""
 
     def __init__(
@@ -1267,7 +1267,7 @@ class CheckParametersRequest(_message.Message):
         *,
         topology: _builtins.str = ...,
         privacy: _builtins.str = ...,
-        parameters: _parameters_pb2.TaskParameters | None = ...,
+        parameters: _struct_pb2.Struct | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["parameters", b"parameters"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -1285,13 +1285,13 @@ class CheckParametersReply(_message.Message):
 
     PARAMETERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def parameters(self) -> _parameters_pb2.TaskParameters:
+    def parameters(self) -> _struct_pb2.Struct:
         """The parameters."""
 
     def __init__(
         self,
         *,
-        parameters: _parameters_pb2.TaskParameters | None = ...,
+        parameters: _struct_pb2.Struct | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["parameters", b"parameters"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -1470,7 +1470,7 @@ class TrainPolicyRequest(_message.Message):
     network: _enums_pb2.PolicyNetwork.ValueType
     """What it values decisions with."""
     @_builtins.property
-    def radio(self) -> _parameters_pb2.RadioParameters:
+    def radio(self) -> _struct_pb2.Struct:
         """Radio constants of the tasks it is for, as in their "topology" parameters; left out = the defaults."""
 
     def __init__(
@@ -1482,7 +1482,7 @@ class TrainPolicyRequest(_message.Message):
         penalty: _enums_pb2.PolicyPenalty.ValueType = ...,
         users: _builtins.int = ...,
         models: _builtins.int = ...,
-        radio: _parameters_pb2.RadioParameters | None = ...,
+        radio: _struct_pb2.Struct | None = ...,
         network: _enums_pb2.PolicyNetwork.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["radio", b"radio"]  # noqa: Y015

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
+
+from google.protobuf.struct_pb2 import Struct
 
 from coterie.records.enums import ParticipationState
-from coterie_api.parameters.v1.parameters_pb2 import NumberList, OfferParameters, TaskParameters
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from coterie_api.topology.v1 import topology_pb2 as topology
 from services.aggregation.strategies.parts.part import Part
 from services.aggregation.strategies.roster import Peer, Roster
-from services.kit.rpc.proto_json import parameters_of
+from services.kit.rpc.parameters import fill_struct, struct_of
 
 
 class RoundPlan(Part):
@@ -45,22 +46,12 @@ class RoundPlan(Part):
         """The devices that a seat's device exchanges letters with."""
         return []
 
-    def work_parameters(self, offer: pricing.Offer) -> TaskParameters:
+    def work_parameters(self, offer: pricing.Offer) -> Struct:
         """The task's parameters for one device; with its offer where `sends_offers`."""
-        parameters = parameters_of(self.specification.parameters_json)
-        if not self.sends_offers:
-            return parameters
-        parameters.offer.CopyFrom(OfferParameters(expected=offer.expected, most_microcredits=offer.most_microcredits))
-        if offer.HasField("terms"):
-            terms = OfferParameters(
-                others_variance=offer.terms.others_variance,
-                variance_low=offer.terms.variance_low,
-                variance_high=offer.terms.variance_high,
-                trust=NumberList(items=offer.terms.trust),
-                hidden=NumberList(items=offer.terms.hidden),
-            )
-            parameters.offer.MergeFrom(terms)
-        return parameters
+        message = struct_of(self.specification.parameters_json)
+        if self.sends_offers:
+            fill_struct(message.fields["offer"].struct_value, _offer(offer), "parameters.offer")
+        return message
 
     def largest_weight(self, plan: topology.Plan, counted: Mapping[str, float]) -> float:
         """The largest weight of an update under this plan; the round's sums leave room for it."""
@@ -70,3 +61,17 @@ class RoundPlan(Part):
 def largest_weight(plan: topology.Plan, counted: Mapping[str, float]) -> float:
     """The largest of the counted samples and the planned weights, at least 1."""
     return max(float(max(counted.values(), default=1)), *(seat.weight for seat in plan.seats), 1.0)
+
+
+def _offer(offer: pricing.Offer) -> dict[str, Any]:
+    """What a device that sells decides by, as `OfferParameters` reads it."""
+    terms: dict[str, Any] = {}
+    if offer.HasField("terms"):
+        terms = {
+            "others_variance": offer.terms.others_variance,
+            "variance_low": offer.terms.variance_low,
+            "variance_high": offer.terms.variance_high,
+            "trust": list(offer.terms.trust),
+            "hidden": list(offer.terms.hidden),
+        }
+    return {"expected": offer.expected, "most_microcredits": offer.most_microcredits, **terms}

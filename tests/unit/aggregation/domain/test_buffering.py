@@ -76,7 +76,7 @@ def test_a_step_is_the_discounted_sum_over_the_whole_weight_in_any_order(
         ({"staleness_exponent": -1}, "parameters.pace.staleness_exponent"),
         ({"staleness_limit": 1.5}, "parameters.pace.staleness_limit"),
         ({"bufer": 2}, "did you mean 'buffer'"),
-        ([], "parameters.pace: must be an object"),
+        ([], "parameters.pace: must be a JSON object"),
     ],
 )
 def test_senseless_parameters_are_refused_with_their_place(given_: object, words: str) -> None:

@@ -12,6 +12,7 @@ from coterie.secure_sums.terms import Terms
 from services.aggregation.domain.secure_terms import Model, SumRules, draw_cohorts, least_survivors, make_terms
 from services.aggregation.domain.sum_decisions import fault_of_sum
 from services.aggregation.errors import BadTask
+from services.kit.errors import InvalidInput
 from tests.attacks.sum_fixture import MODEL, SumFixture, circle_of, myself, names
 
 
@@ -31,7 +32,7 @@ def test_without_a_word_sums_are_clear() -> None:
         {"mode": "sure"},
         {"clerk": 4},
         {"clerks": 8},
-        {"clerks": 4.0},
+        {"clerks": 4.5},
         {"clerks": True},
         {"threshold": 1},
         {"clerks": 3, "threshold": 4},
@@ -46,7 +47,7 @@ def test_without_a_word_sums_are_clear() -> None:
     ids=str,
 )
 def test_rules_that_make_no_sense_are_refused(section: Any) -> None:
-    with pytest.raises(BadTask):
+    with pytest.raises(InvalidInput):
         SumRules.of({"sums": section})
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 import pytest
 
+from coterie.parameters.privacy import TrustPrivacy
+from coterie.parameters.topology import ClusterParameters
 from coterie.records.enums import Form, ParticipationState
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.enums.v1 import enums_pb2 as words
@@ -16,13 +18,12 @@ from services.aggregation.errors import BadUpdate, RoundOver
 from services.aggregation.strategies import combinations, strategy_for
 from services.aggregation.strategies.base import Strategy
 from services.aggregation.strategies.roster import Roster
-from services.topology.planners.clusters import ClusterParameters, TrustPrivacy
 
 FORMS = ("mean", "sum", "report")
 
 
 def strategy_of(topology: str, privacy: str, incentive: str) -> Strategy:
-    told = {"topology": ClusterParameters().model_dump(), "privacy": TrustPrivacy().model_dump()}
+    told = {"topology": ClusterParameters().to_dict(), "privacy": TrustPrivacy().to_dict()}
     specification = TaskSpecification(
         "t", topology=topology, privacy=privacy, incentive=incentive, parameters_json=json.dumps(told)
     )

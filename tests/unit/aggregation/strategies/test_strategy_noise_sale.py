@@ -23,6 +23,7 @@ from services.aggregation.strategies import complete, presets, strategy_for
 from services.aggregation.strategies.noise_sale import NoiseSale
 from services.aggregation.strategies.roster import Roster, Update
 from services.kit.rpc.enums import word
+from services.kit.rpc.parameters import from_struct
 
 MIXED = complete(
     TaskSpecification(
@@ -55,7 +56,7 @@ def test_only_those_who_noise_their_own_update_are_offered_a_price() -> None:
     assert [seat.device_id for seat in SEATS if NOISE_SALE.round_plan.is_quoted(seat)] == ["b", "s"]
     made = items()
     assert {device: item.price_microcredits for device, item in made.items()} == {"h": 0, "a": 0, "b": 7, "s": 7}
-    assert made["b"].parameters.offer.most_microcredits == 9
+    assert from_struct(made["b"].parameters)["offer"]["most_microcredits"] == 9
 
 
 @pytest.mark.parametrize("preset", presets())

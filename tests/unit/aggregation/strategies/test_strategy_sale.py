@@ -24,7 +24,7 @@ from services.aggregation.strategies.answer_sale import AnswerSale, estimate_met
 from services.aggregation.strategies.base import Strategy
 from services.aggregation.strategies.budget_sale import NORM, BudgetSale
 from services.aggregation.strategies.roster import Roster, Update
-from services.kit.rpc.proto_json import to_dict
+from services.kit.rpc.parameters import from_struct
 
 QUESTION = Question("How warm is it?", 10.0, 30.0)
 MARKET = BudgetSale(complete(TaskSpecification("m", preset="market", model_digests=("a" * 64,), escrow_microcredits=1)))
@@ -43,9 +43,8 @@ SURVEY = AnswerSale(
 
 def test_device_is_told_terms_of_its_offer_as_first_release_told_them() -> None:
     terms = pricing.Terms(others_variance=2.5, variance_low=0.5, variance_high=9.0, trust=[1.0, 0.5], hidden=[4.0, 3.0])
-    told = to_dict(
-        SURVEY.round_plan.work_parameters(pricing.Offer(expected=1.5, most_microcredits=7, terms=terms)).offer
-    )
+    offer = pricing.Offer(expected=1.5, most_microcredits=7, terms=terms)
+    told = from_struct(SURVEY.round_plan.work_parameters(offer))["offer"]
     assert told == {
         "expected": 1.5,
         "most_microcredits": 7,
@@ -55,7 +54,7 @@ def test_device_is_told_terms_of_its_offer_as_first_release_told_them() -> None:
         "trust": [1.0, 0.5],
         "hidden": [4.0, 3.0],
     }
-    nothing = to_dict(SURVEY.round_plan.work_parameters(pricing.Offer()).offer)
+    nothing = from_struct(SURVEY.round_plan.work_parameters(pricing.Offer()))["offer"]
     assert nothing == {"expected": 0.0, "most_microcredits": 0}
 
 

@@ -12,10 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 from coterie.agent.home import DeviceHome, DeviceIdentity
+from coterie.parameters.pricing import CorrelatedParameters
 from coterie_cli.commands import alike
 from coterie_cli.main import app
 from services.kit.runtime import whatif
-from services.pricing.domain.incentives import CorrelatedParameters
 from services.pricing.whatif import SOLVERS
 
 
@@ -50,7 +50,7 @@ def test_public_records_become_a_surveys_parameters(run: Any) -> None:
     found = run(RECORDS, *RANGE, "--group", "dev_a, dev_b", "--json")
     assert found.exit_code == 0, found.output
     told = json.loads(found.stdout)
-    parameters = CorrelatedParameters.model_validate({"alike": told["alike"]})
+    parameters = CorrelatedParameters.read({"alike": told["alike"]})
     (group,) = parameters.alike
     assert group.devices == ("dev_a", "dev_b")
     assert group.correlation == pytest.approx(50.0)

@@ -9,11 +9,11 @@ import pytest
 from scipy import sparse
 from scipy.optimize import minimize_scalar
 
+from coterie.parameters.pricing import StackelbergParameters
 from services.pricing.domain.budgets import Market, server_cost
 from services.pricing.domain.cost_prior import believing, prior_price
 from services.pricing.domain.followers import linear_response
 from services.pricing.domain.game import Solver, play
-from services.pricing.domain.incentives import StackelbergParameters
 from services.pricing.domain.influence import leakage
 
 
@@ -84,4 +84,4 @@ def test_a_prior_that_no_price_suits_changes_nothing() -> None:
 @pytest.mark.parametrize("solver", ["iterate", "agnostic"])
 def test_a_prior_is_a_leaders(solver: str) -> None:
     with pytest.raises(ValueError, match="leave it out or choose one of them"):
-        StackelbergParameters.model_validate({"solver": solver, "cost_spread": 0.2})
+        StackelbergParameters.read({"solver": solver, "cost_spread": 0.2})

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+from coterie.parameters.pricing import CorrelatedParameters, StackelbergParameters
 from coterie.privacy import budget_choice
 from coterie.records.enums import ParticipationState
 from services.pricing.domain.correlated_users import Survey, hidden_variances
 from services.pricing.domain.correlated_users import utilities as survey_utilities
 from services.pricing.domain.incentive_correlated import MOST_USERS, SurveyTooLarge, quote_correlated
 from services.pricing.domain.incentive_stackelberg import Data, accuracy_weights, quote_stackelberg
-from services.pricing.domain.incentives import CorrelatedParameters, StackelbergParameters
 from services.pricing.domain.ledger_settlement import Work, compute_dues
 from services.pricing.domain.money import MICRO
 from services.pricing.domain.records import Purse, Quote
@@ -35,7 +35,7 @@ def names(n: int) -> list[str]:
 
 
 def market_quote(n: int, purse: Purse, seed: int = 1, number: int = 1, **keys: object) -> Quote:
-    parameters = StackelbergParameters.model_validate(keys)
+    parameters = StackelbergParameters.read(keys)
     return quote_stackelberg("tsk_1", number, names(n), some_ties(n, seed), parameters, purse)
 
 
@@ -138,7 +138,7 @@ def test_nobody_with_the_expected_costs_loses_by_taking_part(n: int, seed: int, 
 
 
 def declared_quote(ties: np.ndarray[tuple[int, int], np.dtype[np.float64]], **keys: object) -> Quote:
-    told = StackelbergParameters.model_validate({"influence": "declared", "risk_weight": 0.2} | keys)
+    told = StackelbergParameters.read({"influence": "declared", "risk_weight": 0.2} | keys)
     return quote_stackelberg("t", 1, names(len(ties)), sparse.csr_array(ties), told, Purse(30_000_000, 4))
 
 
@@ -223,7 +223,7 @@ def survey_of(n: int, parameters: CorrelatedParameters) -> Survey:
 @pytest.mark.parametrize("credits", [2, 20, 60, 400])
 def test_expected_answers_fit_the_budget_and_are_the_most_valuable(prices: str, credits: int) -> None:
     """At whole micro-credits: Σ paid ≤ budget, every U_i ≈ 0, and on a grid no variance still paid for gains."""
-    n, parameters = 9, CorrelatedParameters.model_validate({"prices": prices})
+    n, parameters = 9, CorrelatedParameters.read({"prices": prices})
     quote = quote_correlated("tsk_1", 1, names(n), some_ties(n), parameters, Purse(credits * MICRO, 1))
     assert quote.status == "ok"
     assert sum(offer.most_microcredits for offer in quote.offers) <= credits * MICRO
@@ -288,18 +288,18 @@ def test_a_group_whose_data_are_alike_has_a_correlation_of_its_own() -> None:
         {"devices": ["dev_000", "dev_002", "dev_gone"], "correlation": 2.0},
         {"devices": ["dev_002", "dev_000"], "correlation": 0.5},
     ]
-    told = CorrelatedParameters.model_validate({"correlation": 1.0, "alike": groups})
+    told = CorrelatedParameters.read({"correlation": 1.0, "alike": groups})
     quote = quote_correlated("t", 1, names(5), some_ties(5), told, Purse(50 * MICRO, 1))
     expected = [16 / weight for weight in (5 + 2 + 1 + 1, 5 + 3, 2 + 3, 4, 4)]
     assert quote.details["hidden_variances"] == pytest.approx(expected)
-    friends = CorrelatedParameters.model_validate({"alike": groups[:1]})
+    friends = CorrelatedParameters.read({"alike": groups[:1]})
     own = quote_correlated("t", 1, names(5), some_ties(5), friends, Purse(50 * MICRO, 1))
     trust = some_ties(5).toarray()
     trust[0, 1] = trust[1, 0] = 5.0
     assert own.details["hidden_variances"] == pytest.approx(hidden_variances(trust).tolist()), "others: as trust has it"
     for wrong in ([{"devices": ["dev_000"], "correlation": 1.0}], [{"devices": ["a", "b"], "correlation": 0.0}]):
         with pytest.raises(ValueError, match="alike"):
-            CorrelatedParameters.model_validate({"alike": wrong})
+            CorrelatedParameters.read({"alike": wrong})
 
 
 def test_what_the_adversary_knows_hides_nobody() -> None:
@@ -309,7 +309,7 @@ def test_what_the_adversary_knows_hides_nobody() -> None:
     assert quote.details["hidden_variances"][2:] == pytest.approx([1.0] * 4)
     assert quote.details["known"] == ["dev_000", "dev_001"]
     with pytest.raises(ValueError, match='give variance_model "exact"'):
-        CorrelatedParameters(known=("dev_000",))
+        CorrelatedParameters.read({"known": ["dev_000"]})
 
 
 def test_a_survey_of_too_many_is_refused_before_it_is_tried() -> None:

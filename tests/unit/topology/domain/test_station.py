@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from coterie.parameters.topology import RadioParameters
 from services.topology.domain.cell_checkpoints import InvalidTraining, station_part
 from services.topology.domain.cell_learning import policy_for, train
 from services.topology.domain.cell_learning_config import LearningConfig
@@ -16,7 +17,7 @@ from services.topology.domain.cell_learning_views import TooManyActions, Views, 
 from services.topology.domain.radio import draw_delays, measured_delays
 from services.topology.domain.scheduling import Cells
 from services.topology.domain.station import Experience, Sight, StationNetwork, restored, started
-from services.topology.planners.cell_network import Radio, network, population
+from services.topology.planners.cell_network import network, population
 from tests.unit.topology.planners.test_planner_cells import cell
 
 SMALL: dict[str, Any] = {"steps": 10, "epoch": 10, "batch": 8, "evaluation_states": 4, "width": 8}
@@ -24,7 +25,7 @@ SMALL: dict[str, Any] = {"steps": 10, "epoch": 10, "batch": 8, "evaluation_state
 
 def cells_of(seed: int = 1, users: int = 8) -> Cells:
     stations = [cell(), cell("hill", 400.0)]
-    return network(stations, population(stations, users, 2, np.random.default_rng(seed)), 2, Radio())
+    return network(stations, population(stations, users, 2, np.random.default_rng(seed)), 2, RadioParameters())
 
 
 def sight_of(cells: Cells, views: Views, delay: np.ndarray, station: int) -> tuple[Sight, np.ndarray]:

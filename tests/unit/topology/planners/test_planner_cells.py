@@ -10,17 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coterie.parameters.privacy import OptimisedPrivacy
+from coterie.parameters.topology import RadioParameters
 from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2 as pb
 from coterie_api.trust.v1 import trust_pb2
-from services.kit.rpc.proto_json import read_parameters
+from services.kit.rpc.parameters import BadParameters, to_struct
 from services.topology.domain.cell_learning import PolicyForAnotherLayout, policy_for, train
 from services.topology.domain.cell_learning_config import LearningConfig
 from services.topology.domain.cell_noise import unbounded_noise, zcdp_budget
 from services.topology.domain.radio import draw_delays
-from services.topology.errors import BadParameters, CannotPlan
-from services.topology.planners.cell_network import Radio, layout_fingerprint, network, population
-from services.topology.planners.cells import CellInputs, CellsPlanner, OptimisedPrivacy
+from services.topology.errors import CannotPlan
+from services.topology.planners.cell_network import layout_fingerprint, network, population
+from services.topology.planners.cells import CellInputs, CellsPlanner, noise_weights
 from services.topology.usecases.policies import Policies
 from services.topology.usecases.stations import Stations
 
@@ -51,7 +53,7 @@ def request(
         task_id="tsk_1",
         topology="cells",
         privacy=privacy,
-        parameters=read_parameters(parameters or {}),
+        parameters=to_struct(parameters or {}),
         participants=[
             pb.Participant(device_id=name, samples=samples, model_index=model)
             for name, (samples, model) in devices.items()
@@ -68,7 +70,7 @@ def inputs(cells: list[pb.Cell], places: dict[str, float | None]) -> CellInputs:
         name: trust_pb2.Device(id=name, location=None if x is None else trust_pb2.Location(x_metres=x))
         for name, x in places.items()
     }
-    return CellInputs(cells, devices, 2, layout_fingerprint(cells, 2, Radio()), None)
+    return CellInputs(cells, devices, 2, layout_fingerprint(cells, 2, RadioParameters()), None)
 
 
 def by_id(plan: pb.Plan) -> dict[str, pb.Seat]:
@@ -95,7 +97,7 @@ def test_hiding_a_whole_device_counts_it_as_one_sample() -> None:
         inputs([cell()], {"a": 50.0, "b": 60.0}),
         None,
     )
-    expected = unbounded_noise([1.0, 1.0], OptimisedPrivacy().weights).noise
+    expected = unbounded_noise([1.0, 1.0], noise_weights(OptimisedPrivacy())).noise
     assert [seat.noise_multiplier for seat in plan.seats] == pytest.approx(list(expected))
 
 
@@ -209,12 +211,12 @@ def test_parameters_are_checked_when_a_task_is_made() -> None:
 
 def test_a_trained_policy_schedules_devices_it_never_saw() -> None:
     cells = [cell(), cell("hill", 400.0)]
-    known = network(cells, population(cells, 8, 2, np.random.default_rng(1)), 2, Radio())
+    known = network(cells, population(cells, 8, 2, np.random.default_rng(1)), 2, RadioParameters())
     kept: dict[str, Any] = {}
     config = LearningConfig(named=False, steps=10, epoch=10, batch=8, evaluation_states=4, width=8)
     train(known, config, 1, save=lambda step, tensors: kept.update(tensors))
-    strangers = network(cells, population(cells, 5, 2, np.random.default_rng(2)), 2, Radio())
+    strangers = network(cells, population(cells, 5, 2, np.random.default_rng(2)), 2, RadioParameters())
     delay = draw_delays(strangers.layout, np.random.default_rng(3), 1)[0]
     assert policy_for(strangers, kept).picks(strangers, delay).any()
     with pytest.raises(PolicyForAnotherLayout, match="2 stations, there are 1"):
-        policy_for(network(cells[:1], population(cells, 5, 2, np.random.default_rng(2)), 2, Radio()), kept)
+        policy_for(network(cells[:1], population(cells, 5, 2, np.random.default_rng(2)), 2, RadioParameters()), kept)

@@ -16,12 +16,11 @@ from coterie.privacy.gaussian import exact_multiplier, paper_multiplier
 from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2 as pb
 from services.gateway.wire.convert import to_json
-from services.kit.rpc.proto_json import read_parameters
+from services.kit.rpc.parameters import BadParameters, to_struct
 from services.kit.rpc.trust_matrix import Matrix
 from services.topology.domain.coalition import Game, evaluate, partition_of
 from services.topology.domain.quality import Measurement, QualityModel
 from services.topology.domain.stability import blocking_move
-from services.topology.errors import BadParameters
 from services.topology.planners.base import alone_of, strangers_of
 from services.topology.planners.clusters import ClustersPlanner, Gathered
 from services.trust.domain.graph import TrustGraph
@@ -38,7 +37,7 @@ def request(
         task_id="tsk_1",
         topology="clusters",
         privacy=privacy,
-        parameters=read_parameters(parameters or {}),
+        parameters=to_struct(parameters or {}),
         participants=[pb.Participant(device_id=name, samples=10) for name in devices],
         round=1,
         keep_if_stable=True,

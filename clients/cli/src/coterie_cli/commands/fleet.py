@@ -14,6 +14,7 @@ import typer
 
 from coterie.client import Platform
 from coterie.errors import CoterieError
+from coterie.parameters.task import SumsParameters
 from coterie.records import Task
 from coterie_cli import fleet as random_fleet
 from coterie_cli.console import FAILED, AsJson, Key, Url, connect, err, found_url, show
@@ -118,7 +119,7 @@ def _measure(
     url: str, token: str, prefix: str, task: Task, devices: int, seed: int, begin: Callable[[], None], as_json: bool
 ) -> str:
     chosen = task.specification
-    secure = chosen.parameters.get("sums", {}).get("mode") == "secure"
+    secure = SumsParameters.of(chosen.parameters).mode == "secure"
     if (chosen.topology, chosen.privacy) != ("star", "none") or secure:
         raise CoterieError(
             "--no-training sends random updates straight to the platform, which fits tasks of topology star without "

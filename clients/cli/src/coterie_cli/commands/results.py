@@ -14,6 +14,7 @@ from rich.console import RenderableType
 from coterie import records
 from coterie.client import Platform
 from coterie.learning.metrics import headed
+from coterie.parameters.task import SurveyParameters
 from coterie.records import Event, Measurement, Model, Round
 from coterie_cli.commands.payments import write_rows
 from coterie_cli.console import AsJson, Key, Mistake, Url, connect, err, out, show, table, when
@@ -235,16 +236,16 @@ def _title(task: records.Task) -> str:
 
 def _finding(task: records.Task, rounds: list[Round]) -> RenderableType:
     """What a survey found."""
-    section, found = task.specification.parameters["survey"], rounds[-1].metrics
+    survey, found = SurveyParameters.of(task.specification.parameters), rounds[-1].metrics
     rows = [
         ["estimate", f"{found['estimate']:.6g}"],
         ["standard error", f"{found['standard_error']:.3g}"],
         *([["off by no more than (95 %)", f"{found['interval']:.3g}"]] if "interval" in found else []),
         ["off by no more than (95 %, Chebyshev)", f"{found['error_bound']:.3g}"],
         ["answers", " of ".join(f"{each:.0f}" for each in (found["answers"], rounds[-1].participants) if each)],
-        ["asked for", f"{section['low']:g} to {section['high']:g}"],
+        ["asked for", f"{survey.low:g} to {survey.high:g}"],
     ]
-    return table(f"{section['question']}\n{_title(task)}", ["", ""], rows)
+    return table(f"{survey.question}\n{_title(task)}", ["", ""], rows)
 
 
 # --- CSV and devices --------------------------------------------------------------------------------------------------

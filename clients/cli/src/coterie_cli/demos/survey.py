@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from coterie.parameters.pricing import CorrelatedParameters
 from coterie.privacy.question_text import Question
 from coterie.records import ParticipationState, Quote, Task, Verification
 from coterie.records.reading import plain
@@ -135,14 +136,14 @@ def _result(
 
 def _risk_table(quote: Quote, task: Task, agents: list[Agent]) -> dict[str, Any]:
     """What the offers were made from: correlation apart from care, and what the adversary knows."""
-    pricing, details = task.specification.parameters["pricing"], quote.details
+    pricing, details = CorrelatedParameters.of(task.specification.parameters), quote.details
     names = {agent.identity.id: agent.identity.name for agent in agents}
     hidden = [float(value) for value in details["hidden_variances"]]
-    correlation = pricing.get("correlation")
+    correlation = pricing.correlation
     common = ["as trust has it" if correlation is None else f"{correlation:g}"]
     common += [
-        f"{group['correlation']:g} between {' and '.join(names[each] for each in group['devices'])}"
-        for group in pricing.get("alike", ())
+        f"{group.correlation:g} between {' and '.join(names[each] for each in group.devices)}"
+        for group in pricing.alike
     ]
     known = ", ".join(names[each] for each in details.get("known", ()))
     return {
@@ -150,7 +151,7 @@ def _risk_table(quote: Quote, task: Task, agents: list[Agent]) -> dict[str, Any]
         "columns": ["", ""],
         "rows": [
             ["w, what two answers have in common", ", ".join(common)],
-            ["s, care for oneself and for friends", f"{pricing['own_care']:g} and {pricing['social_care']:g}"],
+            ["s, care for oneself and for friends", f"{pricing.own_care:g} and {pricing.social_care:g}"],
             ["the adversary knows the answer of", known or "nobody"],
             ["variance that hides an answer from it", f"{min(hidden):.2f} to {max(hidden):.2f}"],
         ],

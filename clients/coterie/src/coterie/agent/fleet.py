@@ -24,6 +24,7 @@ from coterie.agent.cache import BlobCache
 from coterie.agent.home import introduce
 from coterie.agent.results import RoundResult
 from coterie.learning.learner import Learner
+from coterie.parameters.task import SumsParameters
 from coterie.privacy.ledger import Limit
 from coterie.records import TaskSpecification
 from coterie.strategies.consent import unit_of
@@ -108,7 +109,7 @@ class Fleet:
     def join(self, task: str) -> str:
         """Enrols every device in a task; where they write letters, each takes the others into its circle."""
         specification = self.agents[0].platform.find_task(task).specification
-        secure = specification.parameters.get("sums", {}).get("mode") == "secure"
+        secure = SumsParameters.of(specification.parameters).mode == "secure"
         if specification.topology in LETTERS or secure:
             introduce(*(agent.home for agent in self.agents))
         if self._limit is None:

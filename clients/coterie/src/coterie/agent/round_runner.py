@@ -38,6 +38,7 @@ from coterie.errors import (
 )
 from coterie.learning import measurement
 from coterie.learning.learner import Guarded, Learner
+from coterie.parameters.topology import CellsParameters
 from coterie.privacy.ledger import LedgerError, PrivacyLedger
 from coterie.privacy.stream import Stream
 from coterie.protocol.keys import DeviceKeys
@@ -238,7 +239,7 @@ class RoundRunner:
 
     def _tell_way(self, work: WorkItem, size_bytes: int, seconds: float) -> None:
         """Tells the cell that serves this device round trip and throughput of its way, where the task goes by that."""
-        if not work.cell or work.parameters.get("topology", {}).get("times") != "measured":
+        if not work.cell or CellsParameters.of(work.parameters).times != "measured":
             return
         try:
             asked = time.monotonic()

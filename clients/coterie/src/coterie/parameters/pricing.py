@@ -152,3 +152,8 @@ class CorrelatedParameters(ParameterGroup):
     def requirements(self) -> None:
         if self.known and self.variance_model != "exact":
             raise ValueError('the paper\'s variance holds for an empty set "known" only; give variance_model "exact"')
+
+    @property
+    def most_variance(self) -> float:
+        """The largest noise variance of an answer."""
+        return math.exp(self.constant) if self.variance_high is None else self.variance_high

@@ -54,6 +54,16 @@ class UniformPrivacy(ParameterGroup):
                 "with delta) for privacy uniform"
             )
 
+    def multiplier(self) -> float:
+        """Standard deviation of the noise over the clip norm; 0 where the task promises none."""
+        if self.noise_multiplier is not None:
+            return self.noise_multiplier
+        if self.epsilon is None:
+            return 0.0
+        from coterie.privacy.gaussian import exact_multiplier
+
+        return exact_multiplier(self.epsilon, self.delta)
+
 
 @parameter_group("privacy", "trust")
 class TrustPrivacy(ParameterGroup):

@@ -8,8 +8,6 @@ from coterie.parameters.declaration import ParameterGroup, parameter, parameter_
 
 Related = Literal["ownership", "parental", "co-location", "co-work", "social", "social-public", "friendship"]
 LinkClass = Literal["wifi", "lora", "bluetooth", "cellular", "ethernet"]
-MOST_CLUSTERED = 10_000
-"""Devices whose trust the planner of clusters can hold."""
 
 
 @parameter_group("topology", "clusters")

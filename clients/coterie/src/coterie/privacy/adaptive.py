@@ -26,6 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from coterie.parameters.privacy import UniformPrivacy
 from coterie.privacy.preconditions import check_positive
 
 COUNT_SHARE = 0.3
@@ -52,19 +53,11 @@ class AdaptiveClip:
     quantile: float
     rate: float = DEFAULT_RATE
 
-    def __post_init__(self) -> None:
-        if not 0.0 < self.quantile < 1.0:
-            raise ValueError(f"privacy.clip_quantile must be above 0 and below 1, not {self.quantile}; 0.5 is usual")
-        if not 0.0 < self.rate <= 1.0:
-            raise ValueError(f"privacy.clip_rate must be above 0 and at most 1, not {self.rate}; 0.2 is usual")
-
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> AdaptiveClip | None:
         """From a task's parameters; None where the clip norm stays as it is."""
-        if not adapts(parameters):
-            return None
-        section = parameters["privacy"]
-        return cls(float(section["clip_quantile"]), float(section.get("clip_rate") or DEFAULT_RATE))
+        privacy = UniformPrivacy.of(parameters)
+        return None if privacy.clip_quantile is None else cls(privacy.clip_quantile, privacy.clip_rate or DEFAULT_RATE)
 
     def next(self, clip_norm: float, within: float, first: float) -> float:
         """C_{t+1} from C_t and the noised share of updates within it; `first` is the task's own clip norm."""
@@ -75,7 +68,7 @@ class AdaptiveClip:
 
 def adapts(parameters: Mapping[str, Any]) -> bool:
     """Whether a device of a task with these parameters tells if its update was within the clip norm."""
-    return (parameters.get("privacy") or {}).get("clip_quantile") is not None
+    return UniformPrivacy.of(parameters).clip_quantile is not None
 
 
 def joint_norm(clip_norm: float) -> float:

@@ -12,13 +12,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from coterie.parameters.privacy import LIFETIME_DELTA, UniformPrivacy
 from coterie.privacy.gaussian import exact_epsilon, exact_multiplier
 from coterie.privacy.preconditions import check_positive
 
-LIFETIME_DELTA = 1e-5
-"""δ of a whole task where none is said."""
 _SAFETY = 1.0 + 1e-9
 """More than what rounding adds while the ledger composes a million rounds one by one."""
+
+
+def lifetime_delta(parameters: Mapping[str, Any]) -> float:
+    """δ of all rounds together: the task's, or `LIFETIME_DELTA` where it gives none."""
+    section = parameters.get(UniformPrivacy.section) or {}
+    return UniformPrivacy.of(parameters).delta if section.get("delta") is not None else LIFETIME_DELTA
 
 
 def multiplier_for(target_epsilon: float, delta: float, rounds: int) -> float:
@@ -48,17 +53,12 @@ class Lifetime:
     @classmethod
     def of(cls, parameters: Mapping[str, Any], rounds: int) -> Lifetime | None:
         """Of a task with the same noise in every round for everybody, from its parameters; None where they say none."""
-        section = parameters.get("privacy") or {}
-        delta = float(section.get("delta") or LIFETIME_DELTA)
-        if section.get("noise_multiplier"):
-            multiplier = float(section["noise_multiplier"])
-        elif section.get("target_epsilon"):
-            multiplier = multiplier_for(float(section["target_epsilon"]), delta, rounds)
-        elif section.get("epsilon"):
-            multiplier = exact_multiplier(float(section["epsilon"]), delta)
-        else:
-            return None
-        return cls(multiplier, rounds, delta)
+        privacy, delta = UniformPrivacy.of(parameters), lifetime_delta(parameters)
+        if privacy.noise_multiplier is not None:
+            return cls(privacy.noise_multiplier, rounds, delta)
+        if privacy.target_epsilon is not None:
+            return cls(multiplier_for(privacy.target_epsilon, delta, rounds), rounds, delta)
+        return None if privacy.epsilon is None else cls(exact_multiplier(privacy.epsilon, delta), rounds, delta)
 
     @property
     def epsilon(self) -> float:

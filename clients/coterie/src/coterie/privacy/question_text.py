@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from coterie.parameters.task import SurveyParameters
+
 LARGEST_DEVIATIONS = 6.5
 """Standard deviations of noise that an honest answer stays within but once in 10 billion times."""
 CONFIDENCE = 0.95
@@ -41,10 +43,8 @@ class Question:
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> Question:
         """From a task's parameters, under "survey"."""
-        section = parameters.get("survey")
-        if not isinstance(section, Mapping) or not {"question", "low", "high"} <= section.keys():
-            raise ValueError('a survey\'s parameters need "survey": {"question": …, "low": …, "high": …}')
-        return cls(str(section["question"]), float(section["low"]), float(section["high"]))
+        survey = SurveyParameters.validate(parameters)
+        return cls(survey.question, survey.low, survey.high)
 
     @property
     def span(self) -> float:
@@ -77,6 +77,11 @@ class Estimate:
     standard_error: float
     answers: int
     total_variance: float
+
+
+def is_survey(parameters: Mapping[str, Any]) -> bool:
+    """Whether a task with these parameters asks a question."""
+    return bool(parameters.get(SurveyParameters.section))
 
 
 def estimate(question: Question, sum_of_shares: float, variances: ArrayLike) -> Estimate:

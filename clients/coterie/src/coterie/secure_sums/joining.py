@@ -14,14 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from coterie.parameters.pricing import CorrelatedParameters
+from coterie.parameters.privacy import TrustPrivacy, UniformPrivacy
+from coterie.parameters.task import SumsParameters
 from coterie.privacy.files import refuse_wide_permissions, write_private_file
-from coterie.privacy.gaussian import exact_multiplier
+from coterie.privacy.question_text import is_survey
 from coterie.secure_sums.acceptance import Promise
 from coterie.secure_sums.answers import answer_noise
 
 MOST_CLERKS = 4
 """Clerks of a sum apart, where it has as many members."""
-DEFAULT_DELTA = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +57,21 @@ class Joined:
     @classmethod
     def of(cls, privacy: str, parameters: Mapping[str, Any], *, apart: bool = False) -> Joined:
         """From a task's specification."""
-        sums = parameters.get("sums") or {}
-        colluders = sums.get("colluders")
-        noise = parameters.get("privacy") or {}
+        sums, uniform = SumsParameters.of(parameters), UniformPrivacy.of(parameters)
+        prices = CorrelatedParameters.of(parameters)
+        alone = TrustPrivacy.of(parameters).noise_max if privacy in TrustPrivacy.choices else uniform.multiplier()
         return cls(
-            privacy,
-            sums.get("mode", "clear") == "secure",
-            int(sums.get("clerks", 4)),
-            int(sums.get("threshold", 2)),
-            None if colluders is None else int(colluders),
-            _multiplier(noise),
-            *(_variances(parameters.get("pricing") or {}) if parameters.get("survey") else (0.0, 0.0)),
-            apart,
-            apart and "noise_max" in noise,
-            float(noise["noise_max"]) if "noise_max" in noise else _multiplier(noise),
+            privacy=privacy,
+            secure=sums.mode == "secure",
+            clerks=sums.clerks,
+            threshold=sums.threshold,
+            colluders=sums.colluders,
+            noise_multiplier=uniform.multiplier(),
+            variance_low=prices.variance_low if is_survey(parameters) else 0.0,
+            variance_high=prices.most_variance if is_survey(parameters) else 0.0,
+            apart=apart,
+            by_trust=apart and privacy in TrustPrivacy.choices,
+            noise_alone=alone,
         )
 
     def promise(self, least: int, honest: int = 0, count: int = 0, noise: float = 0.0) -> Promise:
@@ -85,19 +88,6 @@ class Joined:
         elif not self.by_trust:
             noise = self.noise_multiplier
         return Promise(clerks, self.threshold, colluders, noise)
-
-
-def _multiplier(privacy: Mapping[str, Any]) -> float:
-    if privacy.get("noise_multiplier") is not None:
-        return float(privacy["noise_multiplier"])
-    if privacy.get("epsilon") is None:
-        return 0.0
-    return exact_multiplier(float(privacy["epsilon"]), float(privacy.get("delta", DEFAULT_DELTA)))
-
-
-def _variances(pricing: Mapping[str, Any]) -> tuple[float, float]:
-    high = pricing.get("variance_high")
-    return float(pricing["variance_low"]), math.exp(pricing["constant"]) if high is None else float(high)
 
 
 def kept(path: Path, shown: Joined) -> Joined:

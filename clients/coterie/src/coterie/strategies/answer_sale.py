@@ -16,6 +16,8 @@ from typing import Any, ClassVar
 
 from coterie.agent.report import Delivery
 from coterie.errors import Declined
+from coterie.parameters.pricing import CorrelatedParameters
+from coterie.parameters.task import OfferParameters
 from coterie.privacy import answer_choice
 from coterie.privacy.accounting import gaussian_charge
 from coterie.privacy.question_text import Question
@@ -29,8 +31,6 @@ from coterie.strategies.context import RoundContext
 MICRO = 1_000_000
 VALUE = "value"
 """Name of a survey's only tensor, of one float64."""
-PUBLIC_CARE = {"own": 1.0, "social": 1.0}
-PUBLIC_CONSTANT = 10.0
 _NONSENSE = "the care in the device's private settings makes no sense; see `coterie device care`"
 _ROUNDING = 1e-5
 """Credits by which whole micro-credits may fall short of an equilibrium that leaves nobody anything."""
@@ -89,20 +89,20 @@ def answer_to(question: Question, private: Mapping[str, Any]) -> float:
 def choose_variance(context: RoundContext) -> float:
     """Noise variance that is best for the owner; declines an offer that is worth less than the privacy it costs."""
     work = context.work
-    offer = work.parameters.get("offer", {})
-    if "others_variance" not in offer:
+    offer = OfferParameters.of(work.parameters)
+    if offer.others_variance is None:
         raise Declined("nothing is offered for an answer: the task's escrow is too small")
-    care, hidden = _believed(context, offer["trust"], offer["hidden"])
-    others = float(offer["others_variance"])
-    low, high = float(offer["variance_low"]), float(offer["variance_high"])
+    care, hidden = _believed(context, offer.trust, offer.hidden)
+    others = offer.others_variance
+    low, high = offer.variance_low, offer.variance_high
     base, slope, most = (
-        amount / MICRO for amount in (work.base_microcredits, work.slope_microcredits, offer["most_microcredits"])
+        amount / MICRO for amount in (work.base_microcredits, work.slope_microcredits, offer.most_microcredits or 0)
     )
     answer = answer_choice.decide(base, slope, others, care=care, hidden=hidden, variance_low=low, variance_high=high)
     # Where the payment is at its most, a clearer answer earns nothing: noise is free up to there.
     variance = max(answer.variance, min((base - most) / slope, high)) if slope > 0 else answer.variance
     paid = min(max(base - slope * variance, 0.0), most)
-    constant = float(work.parameters.get("pricing", {}).get("constant", PUBLIC_CONSTANT))
+    constant = CorrelatedParameters.of(work.parameters).constant
     worth = answer_choice.utility(paid, others + variance, care=care, hidden=hidden, constant=constant)
     # Unlike [CAPP], whose loss turns negative behind enough noise, nobody answers with noise alone for nothing.
     if worth < -_ROUNDING or paid <= 0.0 < most:
@@ -118,9 +118,8 @@ def _believed(
     How much others' data hide follows from a correlation that the publisher may have declared too small, to pay less:
     of its own data the owner's word is the most that is believed.
     """
-    pricing = context.work.parameters.get("pricing", {})
-    assumed = {"own": pricing.get("own_care"), "social": pricing.get("social_care")}
-    care = PUBLIC_CARE | {name: value for name, value in assumed.items() if value is not None}
+    pricing = CorrelatedParameters.of(context.work.parameters)
+    care = {"own": pricing.own_care, "social": pricing.social_care}
     try:
         said = {**care, **context.private.get("care", {})}
         own, social, most = float(said["own"]), float(said["social"]), float(said.get("hidden", math.inf))

@@ -21,6 +21,7 @@ from coterie.errors import Declined
 from coterie.learning.learner import Guarded
 from coterie.learning.local_steps import LocalSteps
 from coterie.learning.models import Flat
+from coterie.parameters.task import OfferParameters
 from coterie.privacy.budget_choice import PrivateCosts, decide, utility
 from coterie.privacy.releases import Arrays, Descent, Queried
 from coterie.privacy.zcdp import multiplier_of_rho
@@ -86,8 +87,8 @@ def choose_budget(context: RoundContext, steps: LocalSteps) -> float:
     # The platform quotes αR, so the weight here is 1.
     costs = with_computing(context, costs_of(context), steps)
     decision = decide(price, work.external_risk, costs, 1.0, least_utility=0.0)
-    most = work.parameters.get("offer", {}).get("most_microcredits", math.inf)
-    budget = min(decision.budget, float(most) / work.price_microcredits)
+    most = OfferParameters.of(work.parameters).most_microcredits
+    budget = min(decision.budget, (math.inf if most is None else most) / work.price_microcredits)
     if not decision.joins or utility(price, budget, work.external_risk, costs, 1.0) < 0.0:
         raise Declined("the price is too low for this device")
     if budget < steps.least_budget:

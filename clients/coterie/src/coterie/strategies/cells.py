@@ -28,6 +28,8 @@ from coterie.learning.learner import Guarded
 from coterie.learning.model_choice import DRAWN, alignment, choose, lead, likely_models, near_equal, scores
 from coterie.learning.models import Flat, load_model
 from coterie.learning.training_config import Instructions
+from coterie.parameters.privacy import OptimisedPrivacy
+from coterie.parameters.topology import CellsParameters
 from coterie.privacy.releases import Arrays, Change, Descent, Queried, Raw
 from coterie.records import WorkItem
 from coterie.strategies.context import RoundContext
@@ -48,12 +50,12 @@ class Terms:
     @classmethod
     def of(cls, work: WorkItem) -> Terms:
         """From a work item."""
-        topology, privacy = work.parameters.get("topology", {}), work.parameters.get("privacy", {})
+        cells = CellsParameters.of(work.parameters)
         return cls(
-            float(topology.get("identity_weight", 0.5)),
-            bool(topology.get("relative_loss", True)),
-            int(topology.get("settle_after", 3)),
-            float(privacy.get("clip", 1.0)),
+            identity_weight=cells.identity_weight,
+            relative_loss=cells.relative_loss,
+            settle_after=cells.settle_after,
+            clip=OptimisedPrivacy.of(work.parameters).clip,
         )
 
 

@@ -22,6 +22,7 @@ from coterie.agent.report import Delivery, MemberReport, Tensors
 from coterie.errors import Declined
 from coterie.learning.models import load_model
 from coterie.learning.training_config import Instructions
+from coterie.parameters.privacy import TrustPrivacy
 from coterie.privacy.clipping import clip_update
 from coterie.privacy.releases import Arrays, Change, Raw
 from coterie.records import Peer, WorkItem
@@ -253,7 +254,7 @@ def _most_noise(work: WorkItem, member: str) -> float:
     if work.privacy == "uniform":
         return work.noise_multiplier
     trusted = {peer.device_id: peer.trusted for peer in work.peers}[member]
-    return 0.0 if trusted else float(work.parameters["privacy"]["noise_max"])
+    return 0.0 if trusted else TrustPrivacy.of(work.parameters).noise_max
 
 
 def _as_head(context: RoundContext) -> Delivery:
@@ -271,7 +272,7 @@ def _as_head(context: RoundContext) -> Delivery:
     _remember(context, inspection.tallies)
     reports = tuple(_report(peer, inspection) for peer in members)
     if not inspection.taken and work.privacy == "trust":
-        noise_max = float(work.parameters["privacy"]["noise_max"])
+        noise_max = TrustPrivacy.of(work.parameters).noise_max
         return _alone(context, trained, noise_max, work.weight_alone or work.self_weight, reports)
     own = _released(context, trained.change, work.noise_multiplier)
     weights = {peer.device_id: peer.weight for peer in members if peer.device_id in inspection.taken}

@@ -18,7 +18,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,8 @@ from coterie.learning.best_fixed_model import best_fixed_model
 from coterie.learning.learner import Guarded
 from coterie.learning.mixing import MeshState, Vector
 from coterie.learning.models import Flat
+from coterie.parameters.privacy import PartialPrivacy
+from coterie.parameters.topology import MeshParameters
 from coterie.privacy.releases import Laplaced, Unproven
 from coterie.records import WorkItem
 from coterie.strategies.context import RoundContext
@@ -42,22 +44,20 @@ _log = logging.getLogger("coterie.mesh")
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a task wants its mesh devices to work; the fields mean what `docs/howto/presets/mesh.md` says."""
+    """How a task wants its mesh devices to work; its parameters and training rates."""
 
-    epsilon: float = 1.0
-    sensitivity: Literal["clipped", "paper"] = "clipped"
-    clip: float = 20.0
+    privacy: PartialPrivacy
+    mesh: MeshParameters
     learning_rate: float = 0.1
     learning_rate_decay: float = 0.99
-    wait_share: float = 0.5
-    transfers: str = "shared"
-    times: str = "measured"
 
     @classmethod
     def of(cls, work: WorkItem) -> Terms:
         """From a work item's parameters and training hints."""
-        told = {**work.parameters.get("topology", {}), **work.parameters.get("privacy", {}), **work.training}
-        terms = cls(**{name: told[name] for name in cls.__slots__ if name in told})
+        rates = {
+            name: work.training[name] for name in ("learning_rate", "learning_rate_decay") if name in work.training
+        }
+        terms = cls(PartialPrivacy.of(work.parameters), MeshParameters.of(work.parameters), **rates)
         if not (terms.learning_rate > 0 and 0 < terms.learning_rate_decay <= 1):
             raise Declined(
                 f"learning_rate {terms.learning_rate} and learning_rate_decay {terms.learning_rate_decay} make no "
@@ -67,11 +67,11 @@ class Terms:
 
     def hides(self, work: WorkItem) -> bool:
         """Whether noise that proves something hides what this device sends; the paper's scale does not."""
-        return work.noised and self.sensitivity == "clipped"
+        return work.noised and self.privacy.sensitivity == "clipped"
 
     def bound(self, work: WorkItem) -> float:
         """‖·‖₁ each sample's gradient is clipped to; infinite where nothing is proven about it."""
-        return self.clip if work.privacy == "partial" and self.sensitivity == "clipped" else math.inf
+        return self.privacy.clip if work.privacy == "partial" and self.privacy.sensitivity == "clipped" else math.inf
 
 
 class Mesh:
@@ -155,7 +155,9 @@ def _outgoing(context: RoundContext, terms: Terms, state: DeviceState, rate: flo
     kept = Outgoing.load(context.memory)
     scale = 0.0
     if work.noised:
-        scale = mixing.noise_scale(learner, rate, terms.epsilon, sensitivity=terms.sensitivity, clip=terms.clip)
+        scale = mixing.noise_scale(
+            learner, rate, terms.privacy.epsilon, sensitivity=terms.privacy.sensitivity, clip=terms.privacy.clip
+        )
     if kept is not None and kept.steps == state.steps and (kept.scale > 0.0 or scale == 0.0):
         return kept
     drawn = learner.parameters.astype(np.float32)
@@ -169,8 +171,8 @@ def _outgoing(context: RoundContext, terms: Terms, state: DeviceState, rate: flo
 def _released(context: RoundContext, terms: Terms, state: DeviceState, scale: float) -> NDArray[np.float32]:
     """One release per step taken; the paper's scale proves nothing and counts as raw."""
     vector = state.learner.parameters
-    if scale > 0.0 and terms.sensitivity == "clipped":
-        proven = Laplaced(NAME, vector, scale * terms.epsilon, terms.epsilon)
+    if scale > 0.0 and terms.privacy.sensitivity == "clipped":
+        proven = Laplaced(NAME, vector, scale * terms.privacy.epsilon, terms.privacy.epsilon)
         return context.release(proven, PARAMETERS, state.steps)[NAME].astype(np.float32)
     unproven = Unproven(NAME, vector, scale)
     return context.release(unproven, f"raw {PARAMETERS}", state.steps)[NAME].astype(np.float32)
@@ -212,7 +214,7 @@ class Heard:
 def _receive(context: RoundContext, terms: Terms, size: int) -> Heard:
     """Waits for every neighbour, but no longer than its share of the time left; unusable letters count as missing."""
     now = context.mail.now()
-    until = now + terms.wait_share * max(0.0, context.work.deadline_at - now)
+    until = now + terms.mesh.wait_share * max(0.0, context.work.deadline_at - now)
     parameters: dict[str, Vector] = {}
     seconds: dict[str, float] = {}
     try:
@@ -302,14 +304,14 @@ def _figures(
     clear = context.tells_figures
     private = _private_figures(context, stepped, model, outgoing, heard, arrived) if clear else {}
     # The paper's scale is made from a gradient of the device's data; the clipped one from the task's numbers alone.
-    scale = {"noise_scale": outgoing.scale} if clear or terms.sensitivity == "clipped" else {}
+    scale = {"noise_scale": outgoing.scale} if clear or terms.privacy.sensitivity == "clipped" else {}
     figures = (
         context.figures()
         | private
         | scale
         | {
             "heard": len(heard.parameters) / len(peers) if peers else 1.0,
-            "simulated_transfer_seconds": sum(links) if terms.transfers == "shared" else max(links),
+            "simulated_transfer_seconds": sum(links) if terms.mesh.transfers == "shared" else max(links),
         }
     )
     return {name: value for name, value in figures.items() if math.isfinite(value)}
@@ -345,7 +347,7 @@ def _report_times(
     context: RoundContext, terms: Terms, heard: Heard, upload_seconds: Mapping[str, float], per_sample: float
 ) -> None:
     """Tells the platform what links and samples really take, when that is news; failing to is no reason to stop."""
-    if terms.times != "measured":
+    if terms.mesh.times != "measured":
         return
     told = Measured.load(context.memory)
     links = {peer: upload_seconds[peer] + heard.seconds[peer] for peer in heard.seconds if peer in upload_seconds}

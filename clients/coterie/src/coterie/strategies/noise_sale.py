@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 
+from coterie.parameters.task import OfferParameters
 from coterie.privacy import zcdp
 from coterie.privacy.accounting import gaussian_charge
 from coterie.privacy.budget_choice import best_budget
@@ -47,5 +48,5 @@ def _best_sale(context: RoundContext) -> float:
     work = context.work
     # The platform quotes αR, so the weight here is 1.
     best = best_budget(work.price_microcredits / MICRO, work.external_risk, costs_of(context), 1.0)
-    most = work.parameters.get("offer", {}).get("most_microcredits", math.inf)
-    return min(best, float(most) / work.price_microcredits)
+    most = OfferParameters.of(work.parameters).most_microcredits
+    return min(best, (math.inf if most is None else most) / work.price_microcredits)
