@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -35,6 +36,7 @@ def pages(root: Path) -> dict[str, str]:
         "reference/rest.md": "\n".join(rest()),
         "reference/commands.md": "\n".join(commands()),
         "reference/messages.md": "\n".join(messages(root)),
+        "reference/parameters.md": "\n".join(parameters()),
         "reference/sdk.md": SDK,
     }
 
@@ -144,6 +146,26 @@ def _plain(text: str) -> str:
 
 _BLOCK = re.compile(r"^(service|message|enum) (\w+)")
 _ITEM = re.compile(r"^\s+(rpc \w+.*?;|rpc .*|(?:repeated |optional )?(?:map<[^>]+>|[\w.]+) \w+ = \d+;|[A-Z_]+ = \d+;)")
+
+
+def parameters() -> Iterator[str]:
+    """Every parameter of a task with its values, default and meaning."""
+    from coterie.parameters.registry import groups
+
+    yield "# Task parameters\n"
+    yield "A task's `parameters` hold one section for each axis; `coterie task parameters` prints the same.\n"
+    for group in groups():
+        yield f"## {group.label()}\n\n{inspect.getdoc(group)}\n"
+        rows = (
+            (
+                f"`{group.section}.{name}`",
+                item.allowed.replace("|", "\\|"),
+                item.default_text,
+                f"{item.help} Unit: {item.unit}." if item.unit else item.help,
+            )
+            for name, item in group.parameters().items()
+        )
+        yield from _table(("parameter", "values", "default", "meaning"), rows)
 
 
 def messages(root: Path) -> Iterator[str]:

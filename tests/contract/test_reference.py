@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 import typer
 
+from coterie.parameters.registry import places
 from coterie_cli.main import app
 from services.gateway.app import build
 from services.gateway.settings import GatewaySettings
@@ -47,3 +48,9 @@ def test_every_message_is_there(reference: ModuleType) -> None:
         for line in path.read_text().splitlines():
             if line.startswith("message "):
                 assert f"### {line.split()[1]}\n" in page
+
+
+def test_every_parameter_is_there(reference: ModuleType) -> None:
+    page = "\n".join(reference.parameters())
+    for place in places():
+        assert f"`{place.group.section}.{place.parameter.name}`" in page

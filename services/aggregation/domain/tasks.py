@@ -120,9 +120,9 @@ def check(spec: TaskSpecification) -> None:
     except ValueError as error:
         raise BadTask(str(error)) from error
     _check_object("parameters", spec.parameters_json, MAX_PARAMETERS_BYTES)
+    _check_rule(spec)
     with refusing():
         check_keys(spec.parameters, spec.choices)
-    _check_rule(spec)
     joining.check(spec.join_by, spec.invited)
     if spec.privacy_unit not in list(PrivacyUnit):
         raise BadTask(f'privacy_unit must be "example" or "device", not {spec.privacy_unit!r}')

@@ -10,24 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from coterie.parameters.privacy import TrustPrivacy
+from coterie.parameters.topology import ClusterParameters
 from coterie.privacy.gaussian import exact_multiplier, paper_multiplier
 
 TOLERANCE = 1e-9
 """By how much trust may miss the threshold."""
-_PLACES = {
-    "most": "noise_max",
-    "threshold": "trust_threshold",
-    "delta": "delta",
-    "calibration": "calibration",
-    "scale": "budget_scale",
-    "shift": "budget_shift",
-}
-"""Where a task's parameters say it."""
+_TRUST, _CLUSTERS = TrustPrivacy(), ClusterParameters()
 
 
 @dataclass(frozen=True, slots=True)
 class TrustNoise:
-    """A task's terms of noise by trust; the defaults are topology's, which fills them into every new task.
+    """A task's terms of noise by trust; the defaults are the declared ones.
 
     Attributes
     ----------
@@ -39,17 +33,24 @@ class TrustNoise:
     """
 
     most: float
-    threshold: float = 0.7
-    delta: float = 1e-6
-    calibration: str = "exact"
-    scale: float = 100.0
-    shift: float = 1.0
+    threshold: float = _TRUST.trust_threshold
+    delta: float = _TRUST.delta
+    calibration: str = _TRUST.calibration
+    scale: float = _CLUSTERS.budget_scale
+    shift: float = _CLUSTERS.budget_shift
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> TrustNoise:
         """From a task's parameters."""
-        told = {**parameters["privacy"], **parameters.get("topology", {})}
-        return cls(**{name: told[place] for name, place in _PLACES.items() if place in told})
+        privacy, clusters = TrustPrivacy.of(parameters), ClusterParameters.of(parameters)
+        return cls(
+            most=privacy.noise_max,
+            threshold=privacy.trust_threshold,
+            delta=privacy.delta,
+            calibration=privacy.calibration,
+            scale=clusters.budget_scale,
+            shift=clusters.budget_shift,
+        )
 
     def multiplier(self, trust: float) -> float:
         """σ that trust α leaves due: that of ε(α), at most the largest."""

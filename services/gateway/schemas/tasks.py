@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, WithJsonSchema
 
+from coterie.parameters.registry import schema
 from services.gateway.schemas.base import (
     MOST_INT64,
     Amount,
@@ -115,7 +116,7 @@ class NewTask(Body):
     """When the task stops before its last round; left out, never."""
     training: Object = Field(default_factory=dict)
     """What devices are told about training, at most 16 KiB as JSON."""
-    parameters: Object = Field(default_factory=dict)
+    parameters: Annotated[Object, WithJsonSchema(schema())] = Field(default_factory=dict)
     """Parameters of the axes, at most 64 KiB as JSON."""
     escrow_microcredits: Money = 0
     seed: Annotated[int, Field(ge=-MOST_INT64, le=MOST_INT64)] = 0

@@ -14,6 +14,7 @@ from coterie.records import ReplayedRound, TaskState
 from coterie_cli.commands.payments import microcredits
 from coterie_cli.commands.plans import plan_table
 from coterie_cli.commands.results import Task, chosen, print_event
+from coterie_cli.commands.task_parameters import parameters
 from coterie_cli.console import FAILED, AsJson, Key, Mistake, Url, connect, out, read_json, show, table, when
 from coterie_cli.live import follow
 from coterie_cli.progress import WAIT_SECONDS
@@ -124,6 +125,11 @@ def create(
             digests = [chosen(source, list(platform.models(source.id)), from_round).digest]
         task = platform.create_task(**specification, model_digests=digests)
     show(task, as_json, lambda: f"task [bold]{task.id}[/] ({name}) is {task.state}{_price(task)}")
+
+
+app.command("parameters", epilog="[bold]Examples[/]  coterie task parameters\n\ncoterie task parameters noise_max")(
+    parameters
+)
 
 
 @app.command("start", epilog="[bold]Example[/]  coterie task start digits")

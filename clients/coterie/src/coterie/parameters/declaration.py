@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
@@ -80,6 +81,13 @@ class Parameter:
     def allowed(self) -> str:
         """The allowed values in words: "a number above 0 and at most 1"."""
         return describe(self.form, self.limits)
+
+    @property
+    def default_text(self) -> str:
+        """Its default as JSON; "required" or "none" where it has no default."""
+        if self.is_required:
+            return "required"
+        return "none" if self.default is None else json.dumps(_plain(self.default), ensure_ascii=False)
 
     @property
     def schema(self) -> dict[str, Any]:

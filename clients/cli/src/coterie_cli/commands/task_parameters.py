@@ -1,0 +1,29 @@
+"""`coterie task parameters`: the parameters a task may have, from their declaration."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from coterie.parameters import did_you_mean
+from coterie.parameters.registry import Place, places
+from coterie_cli.console import Mistake, out, table
+
+
+def parameters(
+    name: Annotated[str, typer.Argument(help="Parameter, or part of its path, such as privacy or noise_max.")] = "",
+) -> None:
+    """List the parameters of tasks: where they stand, which values they take and what they mean."""
+    known = places()
+    chosen = [place for place in known if name in place.path]
+    if not chosen:
+        near = did_you_mean(name, [place.parameter.name for place in known])
+        raise Mistake(f"no parameter {name!r}{near}; run `coterie task parameters` to list all of them")
+    out.print(table("", ["parameter", "read by", "values", "default", "meaning"], [_row(place) for place in chosen]))
+
+
+def _row(place: Place) -> list[object]:
+    item = place.parameter
+    unit = f" Unit: {item.unit}." if item.unit else ""
+    return [place.path, place.read_by, item.allowed, item.default_text, f"{item.help}{unit}"]
