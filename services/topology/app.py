@@ -50,12 +50,12 @@ class App:
         self.server.add(
             topology_pb2_grpc.add_TopologyServicer_to_server,
             TopologyServicer(
-                Plans(sources, self.workers, {"cells": (self.policies, self.stations)}),
-                Links(self.database, sources.clock),
-                RegisteredCells(self.database, sources.clock),
-                self.policies,
-                Committees(sources),
-                self.questions,
+                plans=Plans(sources, self.workers, {"cells": (self.policies, self.stations)}),
+                links=Links(self.database, sources.clock),
+                cells=RegisteredCells(self.database, sources.clock),
+                policies=self.policies,
+                committees=Committees(sources),
+                questions=self.questions,
             ),
             topology_pb2.DESCRIPTOR.services_by_name["Topology"].full_name,
         )

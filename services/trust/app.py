@@ -119,11 +119,11 @@ def _social(
     sight = Sight(database, clock, directory)
     recording = Recording(database, clock, directory, memory, encountering)
     return TrustServicer(
-        recording,
-        Scores(database, directory, memory, sight),
-        TrustHistory(database, clock, directory, memory, sight),
-        Graphs(database, directory, memory, sight),
-        SocialRelations(database, clock, directory, sight, encountering),
-        Imports(database, clock, recording),
-        questions,
+        recording=recording,
+        scores=Scores(database, directory, memory, sight),
+        chronicles=TrustHistory(database, clock, directory, memory, sight),
+        graphs=Graphs(database, directory, memory, sight),
+        relations=SocialRelations(database, clock, directory, sight, encountering),
+        imports=Imports(database, clock, recording),
+        questions=questions,
     )

@@ -176,7 +176,15 @@ def _even(survey: Survey, total: float, positive: bool) -> Tariff | None:
     caring = np.flatnonzero(f > 0)
     order = caring[np.argsort(cost[caring] + f[caring] * total / n, kind="stable")]
     idle_floor = float(np.max(cost[f <= 0], initial=-math.inf))
-    window = _widest(cost[order], f[order], total - (n - order.size) * low, low, high, idle_floor, positive)
+    window = _widest(
+        cost[order],
+        f[order],
+        total=total - (n - order.size) * low,
+        low=low,
+        high=high,
+        idle_floor=idle_floor,
+        positive=positive,
+    )
     if window is None:
         return None
     start, stop, base = window

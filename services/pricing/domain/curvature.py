@@ -79,13 +79,13 @@ def fit(measured: Sequence[Measured]) -> CurvatureFit:
     spread = float(residuals @ residuals) / freedom * np.linalg.inv(design.T @ design)
     curvature = float(found.x[2]) / scale
     return CurvatureFit(
-        "ok" if found.x[2] > 0 and found.active_mask[2] == 0 else "flat",
-        curvature if found.active_mask[2] == 0 else 0.0,
-        math.sqrt(float(spread[2, 2])) / scale,
-        float(found.x[0]),
-        float(found.x[1]),
-        residuals,
-        math.sqrt(float(np.mean(residuals**2))),
+        status="ok" if found.x[2] > 0 and found.active_mask[2] == 0 else "flat",
+        curvature=curvature if found.active_mask[2] == 0 else 0.0,
+        deviation=math.sqrt(float(spread[2, 2])) / scale,
+        best_loss=float(found.x[0]),
+        start=float(found.x[1]),
+        residuals=residuals,
+        rmse=math.sqrt(float(np.mean(residuals**2))),
     )
 
 

@@ -123,6 +123,16 @@ def _nothing(answer: LeaderPrice) -> Outcome:
     nothing = np.zeros(0)
     cost = math.inf if answer.status == "infeasible" else math.nan
     return Outcome(
-        answer.status, math.nan, nothing, nothing, nothing, cost, math.nan, math.nan, math.nan, answer.iterations,
-        math.nan, math.nan,
-    )  # fmt: skip
+        status=answer.status,
+        price=math.nan,
+        budgets=nothing,
+        external_risk=nothing,
+        utilities=nothing,
+        server_cost=cost,
+        welfare=math.nan,
+        welfare_optimum=math.nan,
+        price_of_anarchy=math.nan,
+        iterations=answer.iterations,
+        residual=math.nan,
+        largest_gain=math.nan,
+    )

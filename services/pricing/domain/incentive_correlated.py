@@ -55,7 +55,15 @@ def quote_correlated(
     offers = _offers(device_ids, collected, purse.share_microcredits, _terms(survey, ties, collected))
     status = QuoteStatus.OK if collected.tariff is not None else QuoteStatus(collected.status)
     details = _details(survey, collected, parameters, device_ids)
-    return Quote(task_id, round_number, "correlated", status, offers, 0, details)
+    return Quote(
+        task_id=task_id,
+        round=round_number,
+        incentive="correlated",
+        status=status,
+        offers=offers,
+        pot_microcredits=0,
+        details=details,
+    )
 
 
 def _survey(ties: sparse.csr_array, parameters: CorrelatedParameters, device_ids: list[str]) -> Survey:

@@ -62,7 +62,15 @@ def quote_stackelberg(
     )
     details = _details(market, outcome, posted, parameters)
     pot = min(parameters.round_microcredits, purse.escrow_microcredits)
-    return Quote(task_id, round_number, "stackelberg", QuoteStatus(posted.status), offers, pot, details)
+    return Quote(
+        task_id=task_id,
+        round=round_number,
+        incentive="stackelberg",
+        status=QuoteStatus(posted.status),
+        offers=offers,
+        pot_microcredits=pot,
+        details=details,
+    )
 
 
 def least_credits(market: Market) -> float:

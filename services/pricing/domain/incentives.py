@@ -63,4 +63,12 @@ def quote_pot(
         Offer(device_id, base_microcredits=even, most_microcredits=purse.escrow_microcredits)
         for device_id in device_ids
     )
-    return Quote(task_id, round_number, incentive, QuoteStatus.OK, offers, pot, {"pot_microcredits": pot})
+    return Quote(
+        task_id=task_id,
+        round=round_number,
+        incentive=incentive,
+        status=QuoteStatus.OK,
+        offers=offers,
+        pot_microcredits=pot,
+        details={"pot_microcredits": pot},
+    )

@@ -191,10 +191,26 @@ def leakage(
         matrix = _dense(forward, hops, discount)
         diagonal = matrix.diagonal().copy()
         np.fill_diagonal(matrix, 0.0)
-        return Leakage(forward, backward, hops, discount, diagonal, hops, matrix)
+        return Leakage(
+            forward=forward,
+            backward=backward,
+            hops=hops,
+            discount=discount,
+            diagonal=diagonal,
+            diagonal_hops=hops,
+            matrix=matrix,
+        )
     counted = hops if diagonal_hops is None else min(diagonal_hops, hops)
     diagonal = return_diagonal(forward, backward, counted, discount)
-    return Leakage(forward, backward, hops, discount, diagonal, counted, None)
+    return Leakage(
+        forward=forward,
+        backward=backward,
+        hops=hops,
+        discount=discount,
+        diagonal=diagonal,
+        diagonal_hops=counted,
+        matrix=None,
+    )
 
 
 def _dense(forward: sparse.csr_array, hops: int, discount: float) -> Matrix:

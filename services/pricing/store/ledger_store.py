@@ -177,7 +177,18 @@ async def stream_entries(tx: Tx, last: int) -> AsyncIterator[list[tuple[Entry, s
         for group in _grouped(headers):
             found = await _read_postings(tx, group[0].number, group[-1].number)
             yield [
-                (Entry(h.number, h.at, h.kind, h.key, h.note, h.attachment, tuple(found[h.number])), h.hash)
+                (
+                    Entry(
+                        number=h.number,
+                        at=h.at,
+                        kind=h.kind,
+                        key=h.key,
+                        note=h.note,
+                        attachment=h.attachment,
+                        postings=tuple(found[h.number]),
+                    ),
+                    h.hash,
+                )
                 for h in group
             ]
         number = headers[-1].number

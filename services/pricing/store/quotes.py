@@ -37,7 +37,13 @@ async def find(tx: Tx, task_id: str, round_number: int, *, lock: bool = False) -
         return None
     offers = tuple(_offer(*offer) for offer in json.loads(row.offers))
     return Quote(
-        row.task_id, row.round, row.incentive, QuoteStatus(row.status), offers, row.pot, json.loads(row.details)
+        task_id=row.task_id,
+        round=row.round,
+        incentive=row.incentive,
+        status=QuoteStatus(row.status),
+        offers=offers,
+        pot_microcredits=row.pot,
+        details=json.loads(row.details),
     )
 
 

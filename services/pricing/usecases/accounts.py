@@ -47,7 +47,16 @@ class Accounts:
             existing = await ledger_store.find_entry(tx, key)
             if existing is None:
                 await self._check_room(tx, amount)
-                await self._move(tx, head, "deposit", key, "credits put in", MINT, account_id, amount)
+                await self._move(
+                    tx,
+                    head,
+                    kind="deposit",
+                    key=key,
+                    note="credits put in",
+                    source=MINT,
+                    target=account_id,
+                    amount=amount,
+                )
             elif Posting(account_id, amount) not in existing[1]:
                 raise DepositDiffers(f"{key.removeprefix('deposit:')!r} was another amount; use a fresh key")
             return await _known(tx, account_id)
@@ -68,7 +77,16 @@ class Accounts:
                 if amount:
                     await _check_funds(tx, publisher, amount)
                     note = f"for task {task_id}"
-                    await self._move(tx, head, "escrow", account_id, note, f"publisher:{publisher}", account_id, amount)
+                    await self._move(
+                        tx,
+                        head,
+                        kind="escrow",
+                        key=account_id,
+                        note=note,
+                        source=f"publisher:{publisher}",
+                        target=account_id,
+                        amount=amount,
+                    )
             elif (existing.publisher, existing.amount_microcredits) != (publisher, amount):
                 raise EscrowDiffers(
                     f"task {task_id} has an escrow of {credits(existing.amount_microcredits)} credits from "
@@ -95,7 +113,16 @@ class Accounts:
                 left = (await _known(tx, account_id)).balance_microcredits
                 if left:
                     note = f"left of task {task_id}"
-                    await self._move(tx, head, "release", f"release:{task_id}", note, account_id, publisher_id, left)
+                    await self._move(
+                        tx,
+                        head,
+                        kind="release",
+                        key=f"release:{task_id}",
+                        note=note,
+                        source=account_id,
+                        target=publisher_id,
+                        amount=left,
+                    )
             return await _known(tx, publisher_id)
 
     async def get(self, account_id: str) -> Account:
@@ -151,7 +178,11 @@ class Accounts:
     ) -> None:
         at = max(self._clock.now(), head.at)
         sides = (Posting(source, -amount), Posting(target, amount))
-        await ledger_store.append(tx, head, Entry(head.entries + 1, at, kind, key, note, "", sides))
+        await ledger_store.append(
+            tx,
+            head,
+            Entry(number=head.entries + 1, at=at, kind=kind, key=key, note=note, attachment="", postings=sides),
+        )
 
 
 async def _check_funds(tx: Tx, publisher: str, amount: int) -> None:

@@ -55,9 +55,13 @@ class Quoting:
         if existing is not None and not set(devices) - {offer.device_id for offer in existing.offers}:
             return existing
         if isinstance(parameters, StackelbergParameters) and devices:
-            made = await self._priced(task_id, round_number, parameters, list(devices), rounds, data)
+            made = await self._priced(
+                task_id, round_number, parameters=parameters, devices=list(devices), rounds=rounds, data=data
+            )
         else:
-            made = await self._make(task_id, round_number, incentive, parameters, list(devices), rounds)
+            made = await self._make(
+                task_id, round_number, incentive=incentive, parameters=parameters, devices=list(devices), rounds=rounds
+            )
         return await self._keep(made)
 
     async def _make(
@@ -73,7 +77,9 @@ class Quoting:
             return replace(quote_nothing(task_id, round_number, devices), incentive=incentive)
         purse = await self._purse(task_id, round_number, rounds)
         if isinstance(parameters, PotParameters):
-            return quote_pot(task_id, round_number, incentive, devices, parameters, purse)
+            return quote_pot(
+                task_id, round_number, incentive=incentive, device_ids=devices, parameters=parameters, purse=purse
+            )
         ties = await self._ties.among(devices)
         assert isinstance(parameters, CorrelatedParameters)  # the last of the incentives
         return await self._workers.run(quote_correlated, task_id, round_number, devices, ties, parameters, purse)

@@ -55,7 +55,9 @@ class Settling:
             head = await ledger_store.lock_head(tx)
             existing = await payments.find_settlement(tx, task_id, round_number)
             if existing is None:
-                return await self._settle(tx, head, task_id, round_number, work, digest)
+                return await self._settle(
+                    tx, head, task_id=task_id, round_number=round_number, work=work, digest=digest
+                )
             if existing.digest != digest:
                 raise SettlementDiffers(
                     f"round {round_number} of task {task_id} was settled for other work; a settled round stays as it is"
@@ -82,7 +84,15 @@ class Settling:
         made = _payments(paid, head.payments, now, task_id, round_number)
         total = sum(p.amount_microcredits for p in made)
         fee = min(total * self._fee // MICRO, balance - total)
-        settlement = Settlement(task_id, round_number, now, owed, total, balance - total - fee, digest)
+        settlement = Settlement(
+            task_id=task_id,
+            round=round_number,
+            at=now,
+            owed_microcredits=owed,
+            paid_microcredits=total,
+            escrow_microcredits=balance - total - fee,
+            digest=digest,
+        )
         delivered = [w for w in work if w.outcome is ParticipationState.DELIVERED]
         await _open_accounts(tx, delivered, now)
         if made:
@@ -121,17 +131,17 @@ def _check_work(work: Sequence[Work]) -> None:
 def _payments(dues: Sequence[Due], last: int, now: float, task_id: str, round_number: int) -> list[Payment]:
     return [
         Payment(
-            number,
-            now,
-            task_id,
-            round_number,
-            due.work.device_id,
-            due.work.owner_id,
-            due.amount_microcredits,
-            due.price_microcredits,
-            due.work.budget,
-            due.work.quality,
-            due.because,
+            number=number,
+            at=now,
+            task_id=task_id,
+            round=round_number,
+            device_id=due.work.device_id,
+            owner_id=due.work.owner_id,
+            amount_microcredits=due.amount_microcredits,
+            price_microcredits=due.price_microcredits,
+            budget=due.work.budget,
+            quality=due.work.quality,
+            because=due.because,
         )
         for number, due in enumerate(dues, start=last + 1)
     ]
@@ -150,6 +160,8 @@ async def _write(tx: Tx, head: Head, settled: Settlement, made: Sequence[Payment
     sides += [Posting(FEES, fee)] if fee else []
     number, attachment = head.entries + 1, await thread_if_large(len(made), attach, made)
     key, note = f"payment:{settled.task_id}:{settled.round}", f"round {settled.round} of task {settled.task_id}"
-    entry = Entry(number, settled.at, "payment", key, note, attachment, tuple(sides))
+    entry = Entry(
+        number=number, at=settled.at, kind="payment", key=key, note=note, attachment=attachment, postings=tuple(sides)
+    )
     await payments.add_payments(tx, made, number)
     await ledger_store.append(tx, head, entry, len(made))

@@ -141,7 +141,15 @@ def figures(network: MeshNetwork, rules: MeshRules, adjacency: Bools) -> Topolog
     hitting, gap = float(times.max()), spectral_gap(mixing)
     iterate = local_iterate(network, adjacency, rules.transfers)
     pseudo = pseudo_training_time(hitting, iterate, gap, len(noisy) / network.devices, rules.epsilon)
-    return TopologyFigures(mixing, times, hitting, gap, iterate, pseudo, noisy)
+    return TopologyFigures(
+        mixing=mixing,
+        hitting_times=times,
+        hitting_time=hitting,
+        spectral_gap=gap,
+        local_iterate=iterate,
+        pseudo_training_time=pseudo,
+        dp_devices=noisy,
+    )
 
 
 def batch_sizes(network: MeshNetwork, rules: MeshRules, adjacency: Bools, *, tight: bool = False) -> NDArray[np.int64]:

@@ -123,14 +123,16 @@ class _Search:
         run.levels[TIME] = time_unless_above(problem, run, np.inf)
         weigh_snapshot(problem, run, best, low, True)
         while True:
-            outcome = advance(problem, run, best, low, high, self.spare)
+            outcome = advance(problem, run, best=best, low=low, high=high, spare=self.spare)
             if outcome != SPLIT:
                 self._leave(run, low, high, outcome)
                 return
             copy_run(run, self.branch)
             self._name(self.branch)
             mask_open(problem, self.branch, low)
-            self._leave(self.branch, low, low, advance(problem, self.branch, best, low, low, self.spare))
+            self._leave(
+                self.branch, low, low, advance(problem, self.branch, best=best, low=low, high=low, spare=self.spare)
+            )
             self._name(run)
             low = 2 if low == 0 else low + 1
 

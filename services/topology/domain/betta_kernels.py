@@ -201,7 +201,17 @@ def _subtract(row: Floats, difference: Floats, solved: Floats, a: int) -> None:
     rank, e = len(solved), 0
     while e + 3 < rank:
         u0, u1, u2, u3 = difference[e, a], difference[e + 1, a], difference[e + 2, a], difference[e + 3, a]
-        _subtract_four(row, solved[e, a:], solved[e + 1, a:], solved[e + 2, a:], solved[e + 3, a:], u0, u1, u2, u3)
+        _subtract_four(
+            row,
+            w0=solved[e, a:],
+            w1=solved[e + 1, a:],
+            w2=solved[e + 2, a:],
+            w3=solved[e + 3, a:],
+            u0=u0,
+            u1=u1,
+            u2=u2,
+            u3=u3,
+        )
         e += 4
     while e < rank:
         _subtract_one(row, solved[e, a:], difference[e, a])

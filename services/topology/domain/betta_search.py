@@ -56,7 +56,7 @@ def advance(problem: Problem, run: Run, best: Best, low: int, high: int, spare: 
         if i < 0:
             return EXHAUSTED
         if run.counts[PHASE] == SCS:
-            if _try_link(problem, run, best, high, i, j, spare):
+            if _try_link(problem, run, best=best, budget=high, i=i, j=j, spare=spare):
                 _record(run, i, j, score)
                 weigh_snapshot(problem, run, best, low, True)
             else:
@@ -180,10 +180,10 @@ def hopeless(problem: Problem, run: Run, best: Best, high: int) -> bool:
     rises to the next possible value.
     """
     iterate = run.levels[ITERATE]
-    if not _all_above(problem, run, best, high, iterate, True):
+    if not _all_above(problem, run, best=best, high=high, iterate=iterate, keep_iterate=True):
         return False
     later = _next_iterate(problem, run)
-    return later == np.inf or _all_above(problem, run, best, high, later, False)
+    return later == np.inf or _all_above(problem, run, best=best, high=high, iterate=later, keep_iterate=False)
 
 
 @compiled

@@ -40,7 +40,7 @@ def spanning_tree(problem: Problem, budget: int) -> Ints:
     partner = np.full(count, -1, dtype=np.int64)
     degrees = np.full(count, -1, dtype=np.int64)
     for i in range(count):
-        partner[i] = _best_partner(problem, i, degree, component, noisy, budget)
+        partner[i] = _best_partner(problem, i, degree=degree, component=component, noisy=noisy, budget=budget)
         if partner[i] >= 0:
             degrees[i] = 0
     for step in range(count - 1):
@@ -50,7 +50,7 @@ def spanning_tree(problem: Problem, budget: int) -> Ints:
             fresh = degree[i] + degree[j] == degrees[i]
             if fresh and component[i] != component[j] and _admissible(problem, noisy, budget, i, j):
                 break
-            partner[i] = _best_partner(problem, i, degree, component, noisy, budget)
+            partner[i] = _best_partner(problem, i, degree=degree, component=component, noisy=noisy, budget=budget)
             if partner[i] >= 0:
                 degrees[i] = degree[i] + degree[partner[i]]
         links[step, 0], links[step, 1] = i, j
@@ -89,7 +89,7 @@ def _best_partner(problem: Problem, i: int, degree: Ints, component: Ints, noisy
             new = (0 if noisy[i] else 1) + (0 if noisy[j] else 1)
             if total + new > budget:
                 continue
-        if found < 0 or _before(problem, i, j, degree[j], i, found, degree[found]):
+        if found < 0 or _before(problem, i, j=j, degrees=degree[j], k=i, m=found, other_degrees=degree[found]):
             found = j
     return found
 
@@ -112,7 +112,9 @@ def _first_row(problem: Problem, partner: Ints, degrees: Ints) -> int:
     for i in range(len(partner)):
         if partner[i] < 0:
             continue
-        if first < 0 or _before(problem, i, partner[i], degrees[i], first, partner[first], degrees[first]):
+        if first < 0 or _before(
+            problem, i, j=partner[i], degrees=degrees[i], k=first, m=partner[first], other_degrees=degrees[first]
+        ):
             first = i
     return first
 

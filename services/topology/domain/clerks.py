@@ -58,7 +58,7 @@ def choose_clerks(
         participants, candidates: numbers of devices; a device's number is its place in the order of ids.
         clerks, threshold: m and t.
     """
-    _check(trust, owners, participants, candidates, clerks, threshold)
+    _check(trust, owners, participants=participants, candidates=candidates, clerks=clerks, threshold=threshold)
     columns = sorted(candidates)
     own_trust = np.array(trust, dtype=np.float64)
     np.fill_diagonal(own_trust, 1.0)

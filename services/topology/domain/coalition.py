@@ -202,7 +202,15 @@ def evaluate(game: Game, members: Sequence[int]) -> Coalition:
     while (head := int(coalition_value.appraise(game.tables, ids, noise, quality, payoff, stranger))) < 0:
         game.supply_row()
     feasible = game.stakes.strangers != "forbid" or not stranger.any()
-    return Coalition(chosen, head, noise, quality, payoff, float(math.fsum(payoff)), feasible)
+    return Coalition(
+        members=chosen,
+        head=head,
+        noise=noise,
+        quality=quality,
+        payoff=payoff,
+        value=float(math.fsum(payoff)),
+        feasible=feasible,
+    )
 
 
 def preference(game: Game, device: int, others: Sequence[int], history: Iterable[frozenset[int]] = ()) -> float:

@@ -91,7 +91,15 @@ def schedule(
     served = sum(reason == "served" for reason in reasons)
     some = ScheduleStatus.COMPLETE if served == len(reasons) else ScheduleStatus.PARTIAL
     status = some if served else ScheduleStatus.NOBODY
-    return Schedule(outcome.station, outcome.block, noise, budget, reasons, status, outcome.reward)
+    return Schedule(
+        station=outcome.station,
+        block=outcome.block,
+        noise=noise,
+        budget=budget,
+        device_status=reasons,
+        status=status,
+        reward=outcome.reward,
+    )
 
 
 def _admissible(cells: Cells, delay: Floats) -> NDArray[np.bool_]:

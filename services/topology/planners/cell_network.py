@@ -80,11 +80,11 @@ def population(cells: Sequence[pb.Cell], users: int, models: int, rng: np.random
 def _station(cell: pb.Cell, models: int, radio: RadioParameters) -> Station:
     handled = {model for model in cell.models if 0 <= model < models} if cell.models else set(range(models))
     return Station(
-        cell.x_metres,
-        cell.y_metres,
-        frozenset(handled | {models}),
-        (radio.interference_watts,) * cell.blocks,
-        cell.power_watts,
-        cell.bandwidth_hertz,
-        cell.delay_limit_seconds,
+        x_metres=cell.x_metres,
+        y_metres=cell.y_metres,
+        tasks=frozenset(handled | {models}),
+        interference_watts=(radio.interference_watts,) * cell.blocks,
+        power_watts=cell.power_watts,
+        bandwidth_hertz=cell.bandwidth_hertz,
+        delay_limit_seconds=cell.delay_limit_seconds,
     )

@@ -164,7 +164,7 @@ class CellsPlanner:
         return pb.Plan(
             seats=[seats.get(p.device_id) or unplaced(p.device_id) for p in request.participants],
             round_seconds=max(seat.upload_seconds for seat in seats.values()),
-            cell_details=_details(gathered, settings, told, request, waiting, chosen),
+            cell_details=_details(gathered, settings, told=told, request=request, waiting=waiting, chosen=chosen),
         )
 
 
@@ -212,7 +212,16 @@ def assemble(request: pb.MakePlanRequest, given: CellInputs) -> Assembly:
         counted = cells.samples if by_example else np.ones_like(cells.samples)
         noise = Noise(noise_weights(privacy), counted, privacy.most_budget, privacy.least_budget)
     delay = measured_delays(cells.layout, delay, told)
-    return Assembly(request.task_id, request.round, settings.policy, settings.seed, given.cells, cells, delay, noise)
+    return Assembly(
+        task_id=request.task_id,
+        round=request.round,
+        policy=settings.policy,
+        seed=settings.seed,
+        stations=given.cells,
+        cells=cells,
+        delay=delay,
+        noise=noise,
+    )
 
 
 def _placed(request: pb.MakePlanRequest, given: CellInputs) -> list[pb.Participant]:

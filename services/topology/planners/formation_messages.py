@@ -48,7 +48,7 @@ def seats(
                 payoff=float(formation.payoff[device]),
                 alone=_alone(game, device),
                 weight_alone=float(quality_alone[device]),
-                because=_because(game, formation, ids, cluster, device, float(noise[device])),
+                because=_because(game, formation, ids=ids, cluster=cluster, device=device, noise=float(noise[device])),
             )
         number += together
     return [made[device] for device in range(len(ids))]
@@ -120,7 +120,7 @@ def _move(move: Transfer | BlockingMove, ids: list[str]) -> dict[str, Any]:
 
 def _because(game: Game, formation: Formation, ids: list[str], cluster: Cluster, device: int, noise: float) -> str:
     payoff = float(formation.payoff[device])
-    other = _elsewhere(game, formation, ids, cluster, device, payoff)
+    other = _elsewhere(game, formation, ids=ids, cluster=cluster, device=device, payoff=payoff)
     if len(cluster.members) == 1:
         return f"alone, worth {payoff:.2f}, with noise {noise:.3g}; {other}"
     gain = payoff - _alone(game, device)

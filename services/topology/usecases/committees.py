@@ -74,8 +74,8 @@ def _best(
     return choose_clerks(
         trusting,
         [devices[device].owner_id for device in ids],
-        [place[device] for device in dict.fromkeys(request.participants) if device in place],
-        [place[device] for device in candidates],
-        request.clerks,
-        request.threshold,
+        participants=[place[device] for device in dict.fromkeys(request.participants) if device in place],
+        candidates=[place[device] for device in candidates],
+        clerks=request.clerks,
+        threshold=request.threshold,
     )

@@ -146,7 +146,18 @@ class Stations:
                 raise StationLost(f"no station serves {cell_id} now")
             data = question.SerializeToString()
             await stations.forget_old(tx, now - KEPT_SECONDS)
-            await stations.ask(tx, AskedStation(question.id, cell_id, now, deadline, False, data, b""))
+            await stations.ask(
+                tx,
+                AskedStation(
+                    id=question.id,
+                    cell_id=cell_id,
+                    asked_at=now,
+                    ends_at=deadline,
+                    taken=False,
+                    question=data,
+                    answer=b"",
+                ),
+            )
             await self._replica_notifier.carry(tx, _calls(cell_id))
         self._notifier.notify(_calls(cell_id))
         answer = await self._await(question.id, deadline)

@@ -31,10 +31,10 @@ def solve(input: Input) -> dict[str, Any]:
     committee = choose_clerks(
         np.array(input.trust, dtype=np.float64).reshape(devices, devices),
         input.owners,
-        everybody if input.participants is None else input.participants,
-        everybody if input.candidates is None else input.candidates,
-        input.clerks,
-        input.threshold,
+        participants=everybody if input.participants is None else input.participants,
+        candidates=everybody if input.candidates is None else input.candidates,
+        clerks=input.clerks,
+        threshold=input.threshold,
     )
     return {
         "clerks": list(committee.clerks),

@@ -55,7 +55,14 @@ class Draft:
         """The evidence they give; pairs by number."""
         witnessed = self.basis == Basis.PLATFORM
         counting = self.shares > 0
-        return Pieces(self.pairs, self.positive, self.seconds, self.moments, witnessed, self.shares).at_rows(counting)
+        return Pieces(
+            pairs=self.pairs,
+            positive=self.positive,
+            durations_seconds=self.seconds,
+            at=self.moments,
+            witnessed=witnessed,
+            shares=self.shares,
+        ).at_rows(counting)
 
     def changes(self) -> list[Row]:
         """What it makes of waiting reports: basis, share, seconds and number."""
@@ -82,7 +89,18 @@ def drafted(
     none = np.zeros(size, dtype=np.int64)
     shares = np.where(waits, 0.0, 1.0)
     seconds = np.where(waits, 0.0, durations_seconds)
-    return Draft(pairs, positive, durations_seconds, at, basis, seconds, at, shares, none, np.zeros(size, np.bool_))
+    return Draft(
+        pairs=pairs,
+        positive=positive,
+        durations_seconds=durations_seconds,
+        at=at,
+        basis=basis,
+        seconds=seconds,
+        moments=at,
+        shares=shares,
+        confirms=none,
+        carried=np.zeros(size, np.bool_),
+    )
 
 
 def confirmed(draft: Draft, waiting: Sequence[Row], reporter: int, now: float, rule: EvidenceRule) -> Draft:
@@ -215,7 +233,14 @@ def newest(draft: Draft, earlier: Sequence[Row], full_seconds: float, rule: Evid
     left = draft.shares.copy()
     left[lost] = 0.0
     none = np.zeros(np.count_nonzero(out), dtype=np.bool_)
-    gone = Pieces(pairs[out].astype(np.int64), none, seconds[out], at[out], none, -shares[out])
+    gone = Pieces(
+        pairs=pairs[out].astype(np.int64),
+        positive=none,
+        durations_seconds=seconds[out],
+        at=at[out],
+        witnessed=none,
+        shares=-shares[out],
+    )
     return replace(draft, shares=left), Displaced(numbers[out].tolist(), gone, len(lost))
 
 

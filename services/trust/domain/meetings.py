@@ -98,7 +98,7 @@ def _join(ones: Stays, others: Stays | None, radius: float, least_seconds: float
         begin, end = min(ones.start.min(), right.start.min()), max(ones.stop.max(), right.stop.max())
         for k in range(max(1, math.ceil((end - begin) / WINDOW_SECONDS))):
             low, high = begin + k * WINDOW_SECONDS, begin + (k + 1) * WINDOW_SECONDS
-            parts.append(_join_window(ones, others, radius, least_seconds, low, high))
+            parts.append(_join_window(ones, others, radius=radius, least_seconds=least_seconds, low=low, high=high))
     return Meetings(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("a", "b", "start", "stop")))
 
 

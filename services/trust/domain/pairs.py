@@ -65,7 +65,14 @@ class PairSnapshot:
 
     def direct(self, at: float, parameters: TrustParameters, rule: EvidenceRule) -> Floats:
         """Direct trust of every pair at `at`."""
-        return direct_trust_of(self.evidence, at, parameters, rule, self.closeness, self.pseudo_counts)
+        return direct_trust_of(
+            self.evidence,
+            at,
+            parameters=parameters,
+            rule=rule,
+            closeness=self.closeness,
+            pseudo_counts=self.pseudo_counts,
+        )
 
     def with_priors(self, priors: Priors) -> PairSnapshot:
         """These pairs with what their relations are worth, and behind them the related that never interacted."""
@@ -80,12 +87,12 @@ class PairSnapshot:
         rows[known] = order[place[known]]
         closeness[rows], pseudo_counts[rows] = priors.closeness, priors.pseudo_counts
         return PairSnapshot(
-            self.version,
-            np.concatenate((self.low, priors.low[~known])),
-            np.concatenate((self.high, priors.high[~known])),
-            self.evidence.followed_by(EvidenceTable.empty(extra)),
-            closeness,
-            pseudo_counts,
+            version=self.version,
+            low=np.concatenate((self.low, priors.low[~known])),
+            high=np.concatenate((self.high, priors.high[~known])),
+            evidence=self.evidence.followed_by(EvidenceTable.empty(extra)),
+            closeness=closeness,
+            pseudo_counts=pseudo_counts,
         )
 
     def row_of(self, a: int, b: int) -> int | None:
@@ -173,7 +180,9 @@ class PairBook:
             table = self.evidence(np.arange(self._size))
             low, high = (self._columns[name][: self._size].copy() for name in ("low", "high"))
             none = np.zeros(self._size)
-            self._snapshot = PairSnapshot(self.version, low, high, table, none, none)
+            self._snapshot = PairSnapshot(
+                version=self.version, low=low, high=high, evidence=table, closeness=none, pseudo_counts=none
+            )
         return self._snapshot
 
     def _grow(self, size: int) -> None:

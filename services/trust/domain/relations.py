@@ -216,7 +216,7 @@ def co_location(population: Population, stays: Stays, rules: RelationRules = DEF
     carriers, needed = population.carriers[walkers], rules.co_location_meetings + 1
     seen = _at_least(visits(stays.of(carriers), spots, rules.contact_radius_metres), needed)
     standing, walking = (static, spot_of.reshape(-1)), (walkers, carriers)
-    yield from _expand(RelationKind.CO_LOCATION, population, seen, standing, walking, needed)
+    yield from _expand(RelationKind.CO_LOCATION, population, pairs=seen, ones=standing, others=walking, needed=needed)
 
 
 def co_work(population: Population, joiners: Joiners, rules: RelationRules = DEFAULT_RULES) -> Iterator[Relations]:
@@ -234,7 +234,7 @@ def co_work(population: Population, joiners: Joiners, rules: RelationRules = DEF
     times = common.data[enough]
     if len(i):
         strength = times / (times + rules.co_work_tasks)
-        yield _block(RelationKind.CO_WORK, population, i, j, {"times": times}, strength)
+        yield _block(RelationKind.CO_WORK, population, i=i, j=j, facts={"times": times}, strength=strength)
 
 
 def social(population: Population, stays: Stays, rules: RelationRules = DEFAULT_RULES) -> Iterator[Relations]:
@@ -244,7 +244,9 @@ def social(population: Population, stays: Stays, rules: RelationRules = DEFAULT_
     met = meetings_within(stays.of(carriers), rules.contact_radius_metres, rules.social_meeting_seconds)
     pairs = _at_least(spaced_encounters(met, rules.social_interval_seconds), rules.social_meetings)
     ends = (walkers, carriers)
-    yield from _expand(RelationKind.SOCIAL, population, pairs, ends, ends, rules.social_meetings)
+    yield from _expand(
+        RelationKind.SOCIAL, population, pairs=pairs, ones=ends, others=ends, needed=rules.social_meetings
+    )
 
 
 def social_public(population: Population, stays: Stays, rules: RelationRules = DEFAULT_RULES) -> Iterator[Relations]:
@@ -256,7 +258,14 @@ def social_public(population: Population, stays: Stays, rules: RelationRules = D
         stays.of(public[1]), stays.of(private[1]), rules.contact_radius_metres, rules.social_public_meeting_seconds
     )
     pairs = _at_least(spaced_encounters(met, rules.social_public_interval_seconds), rules.social_public_meetings)
-    yield from _expand(RelationKind.SOCIAL_PUBLIC, population, pairs, public, private, rules.social_public_meetings)
+    yield from _expand(
+        RelationKind.SOCIAL_PUBLIC,
+        population,
+        pairs=pairs,
+        ones=public,
+        others=private,
+        needed=rules.social_public_meetings,
+    )
 
 
 def friendship(population: Population, owner_a: int, owner_b: int, strength: float) -> Relations:
@@ -268,7 +277,7 @@ def friendship(population: Population, owner_a: int, owner_b: int, strength: flo
     ones, others = (np.flatnonzero(population.owners == owner) for owner in (owner_a, owner_b))
     i, j = np.repeat(ones, len(others)), np.tile(others, len(ones))
     facts = {"owner_a": np.full(len(i), owner_a), "owner_b": np.full(len(i), owner_b)}
-    return _block(RelationKind.FRIENDSHIP, population, i, j, facts, np.full(len(i), strength))
+    return _block(RelationKind.FRIENDSHIP, population, i=i, j=j, facts=facts, strength=np.full(len(i), strength))
 
 
 def derive(
@@ -332,4 +341,4 @@ def _expand(
     i, j = ones[0][left[again]], others[0][right]
     times = pairs.times[rows[again]]
     if len(i):
-        yield _block(kind, population, i, j, {"times": times}, times / (times + needed))
+        yield _block(kind, population, i=i, j=j, facts={"times": times}, strength=times / (times + needed))

@@ -47,4 +47,6 @@ def _interaction(line: Line) -> ReportedInteraction:
     duration = line.number_at(3, "duration")
     if duration < 0:
         raise line.bad(f"duration must be ≥ 0 seconds, not {duration}")
-    return ReportedInteraction(line.number, a, b, _TRUTH[truth], duration, line.number_at(4, "at"))
+    return ReportedInteraction(
+        line=line.number, a=a, b=b, positive=_TRUTH[truth], duration_seconds=duration, at=line.number_at(4, "at")
+    )

@@ -224,7 +224,15 @@ def _read_chunk(message: pb.ImportChunk) -> Chunk:
 
 def _read_relation(line: int, message: pb.Relation) -> RelationRow:
     kind = word(RelationKind, message.kind)
-    return RelationRow(line, kind, message.a, message.b, message.strength, message.because, message.since)
+    return RelationRow(
+        line=line,
+        kind=kind,
+        a=message.a,
+        b=message.b,
+        strength=message.strength,
+        because=message.because,
+        since=message.since,
+    )
 
 
 def import_state(value: ImportState) -> pb.ImportReply:

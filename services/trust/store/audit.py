@@ -28,7 +28,16 @@ async def note(tx: Tx, at: float, act: str, thing: str, remark: str = "") -> Non
     caller = current_principal()
     head = await _head(tx, lock=True)
     number = head.number + 1
-    entry = AuditEntry(number, at, caller.role, caller.subject, act, thing, current_request_id(), remark)
+    entry = AuditEntry(
+        number=number,
+        at=at,
+        role=caller.role,
+        subject=caller.subject,
+        act=act,
+        object=thing,
+        request_id=current_request_id(),
+        note=remark,
+    )
     sealed = hash_entry(head.hash, entry)
     await tx.execute(sa.insert(audit), asdict(entry) | {"hash": sealed})
     await tx.execute(sa.update(audit_head).values(entries=head.entries + 1, number=number, hash=sealed))

@@ -108,7 +108,9 @@ def _row(kind: RelationKind, other: Any, strength: Any, because: Any, since: Any
 
 
 def _relation(mine: int, row: Any) -> SocialRelation:
-    return SocialRelation(KINDS[row.rank], mine, row.other, row.strength, row.because, row.since)
+    return SocialRelation(
+        kind=KINDS[row.rank], a=mine, b=row.other, strength=row.strength, because=row.because, since=row.since
+    )
 
 
 async def counts(tx: Tx) -> dict[str, int]:

@@ -75,7 +75,14 @@ class Devices:
             device = await self._enrol(tx, token, profile, public, now)
             await keys.revoke_subject(tx, device.id, now)
             row = ApiKey(
-                api_key.id, api_key.digest, "device", device.id, device.profile.name, device.owner_id, now, None
+                id=api_key.id,
+                digest=api_key.digest,
+                role="device",
+                subject=device.id,
+                name=device.profile.name,
+                owner_id=device.owner_id,
+                created_at=now,
+                revoked_at=None,
             )
             await keys.add(tx, row)
             await audit.note(tx, now, "device.register", device.id, f"with {token.id}")
@@ -95,14 +102,14 @@ class Devices:
             await self._moved(tx, namesake, profile)
             return claimed
         device = Device(
-            0,
-            new_id("dev"),
-            token.owner_id,
-            profile,
-            public,
-            DeviceState.ACTIVE,
-            now,
-            0.0,
+            number=0,
+            id=new_id("dev"),
+            owner_id=token.owner_id,
+            profile=profile,
+            keys=public,
+            state=DeviceState.ACTIVE,
+            registered_at=now,
+            last_seen_at=0.0,
             key_version=1,
             token_id=token.id,
         )

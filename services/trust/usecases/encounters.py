@@ -48,7 +48,7 @@ class Encountering:
         """
         since = await encounters.forget(tx, [kind.value for kind in kinds], device)
         reports = await encounters.history(tx, kinds, device)
-        return await self._count(tx, {}, reports, kinds, now, since)
+        return await self._count(tx, {}, reports=reports, kinds=kinds, now=now, since=since)
 
     async def _count(
         self,

@@ -174,5 +174,5 @@ def _fall(
 ) -> tuple[float, float]:
     """The highest direct trust from `since` on, which lies there or right after an interaction, and that of `now`."""
     moments = sorted({since, *past.at[past.at > since].tolist(), now})
-    course = _course(past, moments, begun, parameters, rule, prior)
+    course = _course(past, moments, begun=begun, parameters=parameters, rule=rule, prior=prior)
     return max(point.direct for point in course), course[-1].direct

@@ -171,7 +171,18 @@ class _Keeper:
                 raise BadImport(f"two devices of this import are named {profile.name!r}; give each its own name")
 
     def _device(self, profile: Profile, owner: Owner) -> Device:
-        return Device(0, new_id("dev"), owner.id, profile, PublicKeys(), DeviceState.ACTIVE, self._now, 0.0, 0, "")
+        return Device(
+            number=0,
+            id=new_id("dev"),
+            owner_id=owner.id,
+            profile=profile,
+            keys=PublicKeys(),
+            state=DeviceState.ACTIVE,
+            registered_at=self._now,
+            last_seen_at=0.0,
+            key_version=0,
+            token_id="",
+        )
 
     async def _known(self, names: Sequence[str]) -> dict[str, Owner]:
         missing = {name: new_id("own") for name in names if name not in self._owners}

@@ -71,7 +71,17 @@ class Keys:
             if any(key.works(now) for key in former):
                 raise NameTaken(f"{role} {name!r} has a key that works; revoke it first, or choose another name")
             subject = former[0].subject if former else new_id(SUBJECT_PREFIX[role])
-            key = ApiKey(secret.id, secret.digest, role, subject, name, "", now, None, end)
+            key = ApiKey(
+                id=secret.id,
+                digest=secret.digest,
+                role=role,
+                subject=subject,
+                name=name,
+                owner_id="",
+                created_at=now,
+                revoked_at=None,
+                expires_at=end,
+            )
             await keys.add(tx, key)
             await audit.note(tx, now, "key.create", key.id, f"{role} {name}")
         return key, secret
@@ -101,7 +111,17 @@ class Keys:
                 raise UnknownKey(f"{key_id} works no more, there is nothing to rotate; create a key instead")
             if caller.role == "publisher" and old.expires_at is not None:  # an admin said when, or a rotation did
                 end = min(end or math.inf, old.expires_at)
-            key = ApiKey(secret.id, secret.digest, old.role, old.subject, old.name, "", now, None, end)
+            key = ApiKey(
+                id=secret.id,
+                digest=secret.digest,
+                role=old.role,
+                subject=old.subject,
+                name=old.name,
+                owner_id="",
+                created_at=now,
+                revoked_at=None,
+                expires_at=end,
+            )
             await keys.add(tx, key)
             await keys.end(tx, old.id, now + grace_seconds)
             await audit.note(tx, now, "key.rotate", old.id, f"replaced by {key.id}, goes on for {grace_seconds:.0f} s")
@@ -141,7 +161,16 @@ class Keys:
                 secret, known = _write_key(path), None
             if known is None:
                 subject = new_id(SUBJECT_PREFIX["admin"])
-                row = ApiKey(secret.id, secret.digest, "admin", subject, BOOTSTRAP_NAME, "", now, None)
+                row = ApiKey(
+                    id=secret.id,
+                    digest=secret.digest,
+                    role="admin",
+                    subject=subject,
+                    name=BOOTSTRAP_NAME,
+                    owner_id="",
+                    created_at=now,
+                    revoked_at=None,
+                )
                 await keys.add(tx, row)
                 await audit.note(tx, now, "key.bootstrap", secret.id, "adopted from the admin key file")
                 _log.info("admin key ready", path=str(path))

@@ -36,7 +36,7 @@ class Owners:
         now = self._clock.now()
         async with self._database.writing() as tx:
             fresh = new_id("own")
-            if await owners.add(tx, fresh, name, sharing or "own", now, public):
+            if await owners.add(tx, fresh, name=name, sharing=sharing or "own", at=now, public=public):
                 await audit.note(tx, now, "owner.create", fresh)
             found = await owners.by_name(tx, name)
         assert found is not None  # added, or the reason it was not
@@ -77,7 +77,14 @@ class Owners:
         expires_at = now + (lifetime or DAY_SECONDS)
         async with self._database.writing() as tx:
             owner = await known_owner(tx, owner_id)
-            row = Token(token.id, token.digest, owner.number, owner.id, uses or 1, expires_at)
+            row = Token(
+                id=token.id,
+                digest=token.digest,
+                owner_number=owner.number,
+                owner_id=owner.id,
+                uses_left=uses or 1,
+                expires_at=expires_at,
+            )
             await keys.add_token(tx, row, now)
             await audit.note(tx, now, "token.issue", token.id, f"{uses or 1} uses for {owner.id}")
         return token, expires_at

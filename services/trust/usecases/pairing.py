@@ -145,7 +145,9 @@ class Links:
         if not 0 < len(text) <= MOST_TEXT:
             raise InvalidField(f"text must have 1 to {MOST_TEXT} characters, not {len(text)}")
         now = self._clock.now()
-        decision = Decision(new_id("dcn"), device_id, link_id, now, text, signature)
+        decision = Decision(
+            id=new_id("dcn"), device_id=device_id, link_id=link_id, at=now, text=text, signature=signature
+        )
         async with self._database.writing() as tx:
             link = await _link(tx, device_id, link_id)
             if link is None or not link.claimed_at:
@@ -189,7 +191,18 @@ def _require_itself(device_id: str) -> None:
 def _session_key(secret: Credential, device: Device, link_id: str, now: float) -> ApiKey:
     end = now + SESSION_SECONDS
     name = device.profile.name
-    return ApiKey(secret.id, secret.digest, "device", device.id, name, device.owner_id, now, None, end, link_id)
+    return ApiKey(
+        id=secret.id,
+        digest=secret.digest,
+        role="device",
+        subject=device.id,
+        name=name,
+        owner_id=device.owner_id,
+        created_at=now,
+        revoked_at=None,
+        expires_at=end,
+        link_id=link_id,
+    )
 
 
 async def _link(tx: Tx, device_id: str, link_id: str) -> Link | None:

@@ -75,7 +75,9 @@ class Recording:
         numbers = {device: entry.number for device, entry in found.items()}
         numbered = await thread_if_large(len(batch), reports.check, batch, numbers, reporter, now)
         async with self._database.writing() as tx:
-            recorded = await self.write(tx, batch, numbered, numbers.get(reporter, 0), source, now)
+            recorded = await self.write(
+                tx, batch, ends=numbered, reporter=numbers.get(reporter, 0), source=source, now=now
+            )
             if caller.role == "admin":
                 await audit.note(tx, now, "interactions.record", PLATFORM, f"{recorded.new} interactions")
         return recorded, len(batch) - recorded.new
@@ -102,7 +104,9 @@ class Recording:
             source,
         )
         draft, displaced = await self._weighed(tx, draft, reporter, now)
-        await self._save(tx, batch, fresh, places, draft, displaced, reporter, now)
+        await self._save(
+            tx, batch, fresh=fresh, places=places, draft=draft, displaced=displaced, reporter=reporter, now=now
+        )
         await self._encountering.note(tx, _reports(batch, fresh, ends, draft), now)
         if displaced.events:
             await self._tell(tx, displaced.events, reporter, now)
@@ -262,7 +266,16 @@ def _reports(batch: Reports, fresh: Sequence[int], ends: Numbered, draft: Draft)
         task = batch.ids[k].partition(".")[0] if basis == Basis.PLATFORM and draft.positive[row] else ""
         if task or (batch.kinds[k] == MEETING and basis in (Basis.BOTH, Basis.ADMIN)):
             moment, seconds = float(draft.moments[row]), float(draft.seconds[row])
-            found.append(Report(int(draft.pairs[row]), int(ends.low[k]), int(ends.high[k]), moment, seconds, task))
+            found.append(
+                Report(
+                    pair=int(draft.pairs[row]),
+                    low=int(ends.low[k]),
+                    high=int(ends.high[k]),
+                    at=moment,
+                    seconds=seconds,
+                    task=task,
+                )
+            )
     return found
 
 

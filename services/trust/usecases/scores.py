@@ -111,7 +111,16 @@ class Scores:
             waiting = 0 if row is None else await social.waiting_count(tx, row + 1, since, moment, MOST_WAITING)
         names = (profiles[device_a].profile.name, profiles[device_b].profile.name)
         direct = graph.direct(a.number, b.number)
-        return self._explanation(names, pairs.evidence_of(row), waiting, moment, direct, path, shown, related)
+        return self._explanation(
+            names,
+            pairs.evidence_of(row),
+            waiting=waiting,
+            at=moment,
+            direct=direct,
+            path=path,
+            shown=shown,
+            related=related,
+        )
 
     async def _visible_hops(self, tx: Tx, view: View, path: TrustPath | None) -> list[Hop]:
         if path is None:

@@ -33,7 +33,9 @@ def make_certificates(folder: Path, hosts: Mapping[str, Sequence[str]], days: in
     for service, names in hosts.items():
         key, place = ec.generate_private_key(ec.SECP256R1()), folder / service
         kept = dict.fromkeys((*names, *_names(place / "cert.pem")))
-        certificate = _service_certificate(service, list(kept), days, key, authority_key, authority)
+        certificate = _service_certificate(
+            service, list(kept), days=days, key=key, authority_key=authority_key, authority=authority
+        )
         write_private_file(place / "key.pem", _private_pem(key), replace=True)
         write_private_file(place / "cert.pem", certificate.public_bytes(serialization.Encoding.PEM), replace=True)
         write_private_file(place / "ca.pem", _accepted(folder), replace=True)

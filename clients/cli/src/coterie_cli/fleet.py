@@ -144,7 +144,16 @@ class Fleet:
         try:
             async with asyncio.TaskGroup() as group:
                 for index, member in enumerate(members):
-                    group.create_task(self._serve(self._line(index), task_id, member, worker, summary, on_delivery))
+                    group.create_task(
+                        self._serve(
+                            self._line(index),
+                            task_id,
+                            member=member,
+                            worker=worker,
+                            summary=summary,
+                            on_delivery=on_delivery,
+                        )
+                    )
         finally:
             beats.cancel()
         summary.seconds = time.monotonic() - began

@@ -78,7 +78,17 @@ def audit(name: str, observe: Observe, runs: int = QUICK_RUNS, seed: int = 0) ->
         claimed = _claim(charges, delta)
         for figure in figures:
             shown = lower_bound(_each(there, figure), _each(away, figure), delta, error)
-            found.append(Finding(name, charges[0].adjacency, charges[0].unit, delta, claimed, shown, figure))
+            found.append(
+                Finding(
+                    name=name,
+                    adjacency=charges[0].adjacency,
+                    unit=charges[0].unit,
+                    delta=delta,
+                    claimed=claimed,
+                    shown=shown,
+                    figure=figure,
+                )
+            )
     return max(found, key=lambda finding: finding.shown - finding.claimed)
 
 

@@ -89,7 +89,7 @@ def changes(
 def mean_change(module: nn.Module, model: Tensor, cohort: Cohort, lesson: Lesson, seed: int, kernel: Kernel) -> Tensor:
     """The mean of all devices' changes, weighed by their samples."""
     total, first = torch.zeros_like(model), 0
-    for part in changes(module, model, cohort, lesson, seed, kernel):
+    for part in changes(module, model, cohort=cohort, lesson=lesson, seed=seed, kernel=kernel):
         total += cohort.counts[first : first + len(part)].to(model.dtype) @ part
         first += len(part)
     return total / cohort.counts.sum()

@@ -46,7 +46,16 @@ def digits() -> Setting:
     inputs = torch.tensor(images[order] / 16.0, dtype=torch.float32)
     targets = torch.tensor(labels[order], dtype=torch.int64)
     held = len(labels) // 5
-    return Setting("digits", inputs[held:], targets[held:], (inputs[:held], targets[:held]), 48, 120, RADIUS, rate=0.3)
+    return Setting(
+        name="digits",
+        inputs=inputs[held:],
+        labels=targets[held:],
+        test=(inputs[:held], targets[:held]),
+        hidden=48,
+        rounds=120,
+        radius=RADIUS,
+        rate=0.3,
+    )
 
 
 def fashion(folder: Path | None) -> Setting | None:
@@ -57,7 +66,15 @@ def fashion(folder: Path | None) -> Setting | None:
             others, answers = _images(place, "t10k", 4_000)
             middle, spread = inputs.mean(), inputs.std()
             test = ((others - middle) / spread, answers)
-            return Setting("Fashion-MNIST", (inputs - middle) / spread, labels, test, 32, 100, RADIUS)
+            return Setting(
+                name="Fashion-MNIST",
+                inputs=(inputs - middle) / spread,
+                labels=labels,
+                test=test,
+                hidden=32,
+                rounds=100,
+                radius=RADIUS,
+            )
     return None
 
 

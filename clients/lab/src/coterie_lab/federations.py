@@ -113,7 +113,10 @@ class Federation:
         model = first
         for number in range(rounds):
             drawn = seed * 1_000 + number
-            model = model + combine(number, changes(self.module, model, self.cohort, self.lesson, drawn, self.kernel))
+            model = model + combine(
+                number,
+                changes(self.module, model, cohort=self.cohort, lesson=self.lesson, seed=drawn, kernel=self.kernel),
+            )
             scores.append(self.score(model))
         nn.utils.vector_to_parameters(first, self.module.parameters())
         return scores

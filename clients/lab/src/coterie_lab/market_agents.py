@@ -107,7 +107,10 @@ def run(method: str, data: Images, parts: list[torch.Tensor], seed: int, rounds:
     """One task of one method on a platform of its own."""
     began = time.monotonic()
     with stage() as ground:
-        agents = [_device(ground, data, part, number, seed, method) for number, part in enumerate(parts)]
+        agents = [
+            _device(ground, data, part=part, number=number, seed=seed, method=method)
+            for number, part in enumerate(parts)
+        ]
         meet(ground, agents)
         publisher, _ = publisher_with(ground, "lab", CREDITS)
         with publisher:

@@ -55,7 +55,15 @@ def one_hop(market: Market) -> Market:
     """The market as somebody sees it who knows direct ties only (K = 1)."""
     seen = market.leakage
     matrix = None if seen.matrix is None else seen.forward.toarray()
-    direct = Leakage(seen.forward, seen.backward, 1, seen.discount, np.zeros(seen.devices), 1, matrix)
+    direct = Leakage(
+        forward=seen.forward,
+        backward=seen.backward,
+        hops=1,
+        discount=seen.discount,
+        diagonal=np.zeros(seen.devices),
+        diagonal_hops=1,
+        matrix=matrix,
+    )
     return replace(market, leakage=direct)
 
 

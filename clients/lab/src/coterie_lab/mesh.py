@@ -166,7 +166,9 @@ def courses(
                 sent[i], images.train[chosen], images.train_labels[chosen], images.classes, clip=clip
             )
             received = {j: sent[j] for j in weights[i]}
-            states[i] = step(states[i], sent[i], received, weights[i], gradient, size, eta)
+            states[i] = step(
+                states[i], sent[i], received=received, weights=weights[i], gradient=gradient, batch_size=size, step=eta
+            )
         held += rng.integers(10, 31, count)
         yield states
 

@@ -70,7 +70,18 @@ class Clock:
         many, place = self.federation.cohort, list(who)
         few = Cohort(many.inputs, many.targets, many.shares[place], many.counts[place])
         federation, drawn = self.federation, 1_000 * self.seed + self.version
-        return torch.cat(list(changes(federation.module, self.model, few, federation.lesson, drawn, federation.kernel)))
+        return torch.cat(
+            list(
+                changes(
+                    federation.module,
+                    self.model,
+                    cohort=few,
+                    lesson=federation.lesson,
+                    seed=drawn,
+                    kernel=federation.kernel,
+                )
+            )
+        )
 
     def _step(self, change: Tensor) -> float:
         self.model, self.version = self.model + change, self.version + 1

@@ -130,7 +130,7 @@ def secure_mean(changes: Floats, setting: Setting, clip_norm: float, stream: Str
     elements = changes.shape[1] + setting.adaptive
     norm = joint_norm(clip_norm) if setting.adaptive else clip_norm
     grid = choose_grid(setting.devices, elements, norm, setting.multiplier, setting.honest)
-    return _opened(changes, setting, norm, grid.scale, grid.share, stream)
+    return _opened(changes, setting, norm=norm, scale=grid.scale, deviation=grid.share, stream=stream)
 
 
 def local_mean(changes: Floats, setting: Setting, clip_norm: float, stream: Stream) -> tuple[Floats, float]:
@@ -138,7 +138,7 @@ def local_mean(changes: Floats, setting: Setting, clip_norm: float, stream: Stre
     norm = joint_norm(clip_norm) if setting.adaptive else clip_norm
     scale = scale_for(norm, setting.multiplier, changes.shape[1] + setting.adaptive)
     deviation = sigma_for(math.ldexp(norm, scale), setting.multiplier)
-    return _opened(changes, setting, norm, scale, deviation, stream)
+    return _opened(changes, setting, norm=norm, scale=scale, deviation=deviation, stream=stream)
 
 
 def _opened(

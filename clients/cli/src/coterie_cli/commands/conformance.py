@@ -61,10 +61,15 @@ def conformance(
         scene.model = _model(model)
     with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
         run = Run(
-            scene, chosen, port, command or (), Path(folder) / "device", patience,
+            scene=scene,
+            parts=chosen,
+            port=port,
+            command=command or (),
+            home=Path(folder) / "device",
+            patience_seconds=patience,
             on_start=lambda which, variables: _announce(which, variables, bool(command)),
             on_result=lambda result: None if as_json else _line(result),
-        )  # fmt: skip
+        )
         results = run.perform()
     failed = [result for result in results if result.outcome in ("failed", "left out")]
     if as_json:

@@ -72,9 +72,22 @@ def run(
                 platform.start_task(found.id)
 
         if training:
-            state = _train(url, token, prefix, found, devices, learner, epsilon, seed, begin, as_json)
+            state = _train(
+                url,
+                token=token,
+                prefix=prefix,
+                task=found,
+                devices=devices,
+                place=learner,
+                epsilon=epsilon,
+                seed=seed,
+                begin=begin,
+                as_json=as_json,
+            )
         else:
-            state = _measure(url, token, prefix, found, devices, seed, begin, as_json)
+            state = _measure(
+                url, token, prefix=prefix, task=found, devices=devices, seed=seed, begin=begin, as_json=as_json
+            )
     if state != "finished":
         raise typer.Exit(FAILED)
 
@@ -126,7 +139,9 @@ def _measure(
             "privacy or secure sums; leave --no-training out"
         )
     names = [f"{prefix}-{index + 1:05}" for index in range(devices)]
-    summary = asyncio.run(_random(url, token, task.id, names, random_fleet.RandomWorker(seed), begin))
+    summary = asyncio.run(
+        _random(url, token, task_id=task.id, names=names, worker=random_fleet.RandomWorker(seed), begin=begin)
+    )
     text = ", ".join(f"{count} {outcome}" for outcome, count in sorted(summary.outcomes.items()))
     show(
         asdict(summary),

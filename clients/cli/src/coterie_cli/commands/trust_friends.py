@@ -30,12 +30,12 @@ def befriend(
     as_json: AsJson = False,
 ) -> None:
     """Declare friendship with another owner, or confirm theirs; it holds when both have declared it."""
-    _declare(owner, other, strength, url, key, as_json)
+    _declare(owner, other, strength=strength, url=url, key=key, as_json=as_json)
 
 
 def unfriend(owner: OwnerA, other: OwnerB, url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
     """Withdraw a friendship; to hold again, both owners have to declare it again."""
-    _declare(owner, other, 0.0, url, key, as_json)
+    _declare(owner, other, strength=0.0, url=url, key=key, as_json=as_json)
 
 
 def friends(owner: OwnerA, url: Url = "", key: Key = "", as_json: AsJson = False) -> None:

@@ -130,7 +130,9 @@ def letter(sealed: bytes, subject: Subject, reader: DeviceKeys, recipient: str, 
     fault = ""
     for between, keys, sender in tries:
         try:
-            opened = open_letter(sealed, keys, recipient, subject, {DEVICE: sender}, SeenLetters())
+            opened = open_letter(
+                sealed, keys, recipient=recipient, subject=subject, peers={DEVICE: sender}, seen=SeenLetters()
+            )
         except LetterError as error:
             fault = str(error)
             continue

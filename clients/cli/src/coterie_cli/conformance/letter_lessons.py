@@ -49,7 +49,7 @@ class Member(Honest):
         if self.came not in ("", digest):
             raise Broken("another letter came for the same work; store what is sealed and send that again")
         self.came = digest
-        return told(_about(self.part, self.number, "let_sent", DEVICE, HEAD, request.body))
+        return told(_about(self.part, self.number, name="let_sent", sender=DEVICE, recipient=HEAD, sealed=request.body))
 
     def delivered(self, play: Play, request: Request) -> Answer:
         update = checks.update(request, play.scene, form="report", most_weight=math.inf)
@@ -105,7 +105,14 @@ class Head(Honest):
             self.sent = {n: (0.5 * v / length).astype(play.scene.tensors[n].dtype) for n, v in change.items()}
             for name, number in ((STRANGER, self.number), (ABSENT, self.number + 1)):
                 sealed = self._sealed(play, play.scene.others[name], name, number)
-                self.box.append((_about(self.part, self.number, f"let_{name}", name, DEVICE, sealed), sealed))
+                self.box.append(
+                    (
+                        _about(
+                            self.part, self.number, name=f"let_{name}", sender=name, recipient=DEVICE, sealed=sealed
+                        ),
+                        sealed,
+                    )
+                )
         return self.box
 
     def _sealed(self, play: Play, keys: DeviceKeys, name: str, number: int) -> bytes:

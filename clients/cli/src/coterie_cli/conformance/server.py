@@ -112,12 +112,12 @@ class Server:
                 body = _read_body(self)
                 parts = urlsplit(self.path)
                 request = Request(
-                    self.command,
-                    parts.path,
-                    parse_qs(parts.query),
-                    {name.lower(): value for name, value in self.headers.items()},
-                    body,
-                    time.monotonic(),
+                    method=self.command,
+                    path=parts.path,
+                    query=parse_qs(parts.query),
+                    headers={name.lower(): value for name, value in self.headers.items()},
+                    body=body,
+                    at=time.monotonic(),
                 )
                 _write(self, answer(request))
 

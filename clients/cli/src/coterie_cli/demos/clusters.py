@@ -62,7 +62,7 @@ def run(choices: Choices) -> dict[str, Any]:
         stack.callback(publisher.close)
         task = publish(publisher, choices.seed, rounds)
         ground.play(agents, task.id, quietly=choices.quiet)
-        return _result(ground, task.id, agents, split, rounds, began, choices.seed)
+        return _result(ground, task.id, agents=agents, split=split, rounds=rounds, began=began, seed=choices.seed)
 
 
 def devices(ground: Stage, split: Split) -> list[Agent]:

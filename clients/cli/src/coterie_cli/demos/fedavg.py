@@ -67,7 +67,7 @@ def run(choices: Choices) -> dict[str, Any]:
         ground.run_agents(agents, task.id)
         outcome = _follow(ground, task.id, split, choices)
         ground.wait_for_agents()
-        return _result(ground, task.id, agents, split, outcome, began, choices)
+        return _result(ground, task.id, agents=agents, split=split, outcome=outcome, began=began, choices=choices)
 
 
 def honest_rounds(rounds: int) -> int:

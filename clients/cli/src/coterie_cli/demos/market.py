@@ -64,7 +64,7 @@ def run(choices: Choices) -> dict[str, Any]:
         ground.run_agents(agents, task.id)
         accuracy = _follow(ground, task.id, split, choices)
         ground.wait_for_agents()
-        return _result(ground, task.id, account, agents, accuracy, began)
+        return _result(ground, task.id, account=account, agents=agents, accuracy=accuracy, began=began)
 
 
 def publisher_with(ground: Stage, name: str, deposit: int) -> tuple[Platform, str]:

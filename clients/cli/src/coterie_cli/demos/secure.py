@@ -69,7 +69,17 @@ def run(choices: Choices) -> dict[str, Any]:
         ground.platform.wait_for_end(task.id)
         for agent in agents:
             agent.stop()
-        return _result(ground, task.id, agents, died, split, rounds, noise, began, choices.seed)
+        return _result(
+            ground,
+            task_id=task.id,
+            agents=agents,
+            died=died,
+            split=split,
+            rounds=rounds,
+            noise=noise,
+            began=began,
+            seed=choices.seed,
+        )
 
 
 @contextmanager
@@ -209,7 +219,9 @@ def _result(
         "epsilon": epsilon,
         "delta": DELTA,
         "epsilon_if_clerks_collude": replace(NOTHING, gaussian_rho=alone).epsilon(DELTA),
-        "tables": _tables(accuracy, Lifetime(noise, rounds, DELTA), epsilon, alone, len(died), story),
+        "tables": _tables(
+            accuracy, Lifetime(noise, rounds, DELTA), epsilon=epsilon, alone=alone, died=len(died), story=story
+        ),
         "seconds": time.monotonic() - began,
     }
 

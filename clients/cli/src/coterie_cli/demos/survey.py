@@ -72,7 +72,7 @@ def run(choices: Choices) -> dict[str, Any]:
             seed=choices.seed,
         )
         ground.play(agents, task.id, quietly=choices.quiet)
-        return _result(ground, task.id, account, agents, answers, began)
+        return _result(ground, task.id, account=account, agents=agents, answers=answers, began=began)
 
 
 def _alike(agents: list[Agent]) -> dict[str, Any]:

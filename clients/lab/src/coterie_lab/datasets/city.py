@@ -125,7 +125,16 @@ def build_city(users: int, seed: int, habits: Habits = DEFAULT_HABITS) -> City:
     squares = _fold(rng.normal(SIDE_METRES / 2, CENTRE_METRES, (len(owners), 2)))
     places = np.where((owners == PUBLIC_OWNER)[:, None], squares, homes[owners - 1])
     places[mobile] = np.nan
-    population = Population(devices, owners, kinds, brands, models, carriers, places[:, 0], places[:, 1])
+    population = Population(
+        devices=devices,
+        owners=owners,
+        kinds=kinds,
+        brands=brands,
+        models=models,
+        carriers=carriers,
+        x_metres=places[:, 0],
+        y_metres=places[:, 1],
+    )
     parts = [_walk(user + 1, home, habits, rng) for user, home in enumerate(homes)]
     parts += [_ride(int(carrier), habits, rng) for carrier in carriers[carriers < 0]]
     table = np.concatenate(parts)

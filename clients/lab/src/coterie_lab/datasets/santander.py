@@ -70,7 +70,7 @@ def read_devices(source: Path, *, skip_lines: int = 0) -> Iterator[DeviceRecord]
         device, owner, kind, brand, model = (line.integer(column, name) for column, name in enumerate(names))
         if device < 1 or min(owner, brand, model) < 0:
             raise line.bad(f"device ids start at 1 and owner, brand, model at 0, not {','.join(line.fields)}")
-        yield DeviceRecord(line.number, device, owner, kind, brand, model)
+        yield DeviceRecord(line=line.number, device=device, owner=owner, kind=kind, brand=brand, model=model)
 
 
 def read_places(source: Path, file: str, *, skip_lines: int = 0) -> Iterator[PlaceRecord]:
@@ -89,7 +89,7 @@ def read_stays(source: Path, file: str, *, skip_lines: int = 0) -> Iterator[Stay
         if stop < start or carrier < 1:
             raise line.bad(f"a stay needs a carrier ≥ 1 and a stop not before its start, not {','.join(line.fields)}")
         x, y = _position(line, 3)
-        yield StayRecord(line.number, sign * carrier, start, stop, x, y)
+        yield StayRecord(line=line.number, carrier=sign * carrier, start=start, stop=stop, x_metres=x, y_metres=y)
 
 
 def read_city(source: Path) -> tuple[Population, Stays]:

@@ -117,13 +117,14 @@ READING = (
 )
 EXPERIMENTS = (
     Experiment(
-        "betta-race",
-        "betta",
-        "Time to accuracy against two baselines",
-        "Table III on generated networks",
-        "Devices on a square of 300 m, Wi-Fi within 100 m, LoRa beyond; boards of 77, 32 and 14 s a batch; softmax "
+        name="betta-race",
+        paper="betta",
+        title="Time to accuracy against two baselines",
+        shows="Table III on generated networks",
+        setting="Devices on a square of 300 m, Wi-Fi within 100 m, LoRa beyond; boards of 77, 32 and 14 s a "
+        "batch; softmax "
         "regression on data that arrives during training (300 at first, 10 to 30 more a round), ε = 1, provable noise.",
-        raced,
+        trial=raced,
         quick=Effort(_raced(FEW, (16,)), 5, 7.0),
         full=Effort(_raced(GRAPHS, (16, 32)), 10, 15.0),
         claims=tuple(
@@ -144,13 +145,14 @@ EXPERIMENTS = (
         reading=READING,
     ),
     Experiment(
-        "betta-city",
-        "betta",
-        "Time to accuracy in Santander",
-        "Table III",
-        "Connected samples of Santander's devices, tied by ownership, co-location and meetings, at their usual places: "
+        name="betta-city",
+        paper="betta",
+        title="Time to accuracy in Santander",
+        shows="Table III",
+        setting="Connected samples of Santander's devices, tied by ownership, co-location and meetings, at "
+        "their usual places: "
         "Wi-Fi within 100 m, LoRa beyond. Boards, data and noise as in `betta-race`.",
-        raced,
+        trial=raced,
         quick=Effort(_raced((SANTANDER,), (16,)), 8, 4.0),
         full=Effort(_raced((SANTANDER,), (16, 32)), 10, 15.0),
         claims=tuple(
@@ -179,14 +181,15 @@ EXPERIMENTS = (
         reading=READING,
     ),
     Experiment(
-        "betta-noise",
-        "betta",
-        "Accuracy under both scales of noise",
-        "the noise of Figures 4 to 6",
-        "16 devices in owner cliques, all of them noised (PDOO-like), ε = 10 a round; softmax regression on data that "
+        name="betta-noise",
+        paper="betta",
+        title="Accuracy under both scales of noise",
+        shows="the noise of Figures 4 to 6",
+        setting="16 devices in owner cliques, all of them noised (PDOO-like), ε = 10 a round; softmax "
+        "regression on data that "
         "arrives during training. The paper's scale follows a batch's own gradient and proves nothing; the provable "
         "one follows the clip norm of every example's gradient.",
-        hidden,
+        trial=hidden,
         quick=Effort(_hidden(15), 3, 1.0),
         full=Effort(_hidden(50), 10, 3.0),
         claims=(

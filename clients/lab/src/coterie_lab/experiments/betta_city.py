@@ -140,12 +140,12 @@ RELATIONS = "The authors' adjacency matrices are not published with the data; re
 BOTH = "Beside the paper's noise, which proves nothing, stands the provable one with clipped gradients."
 EXPERIMENTS = (
     Experiment(
-        "betta-noisy",
-        "betta",
-        "Loss by number of noisy devices",
-        "Figure 1(a)",
-        SETTING + "Noisy devices, drawn by lot, may talk to one another whether tied or not; batches of 64.",
-        spread,
+        name="betta-noisy",
+        paper="betta",
+        title="Loss by number of noisy devices",
+        shows="Figure 1(a)",
+        setting=SETTING + "Noisy devices, drawn by lot, may talk to one another whether tied or not; batches of 64.",
+        trial=spread,
         quick=Effort(_noised(20), 5, 3.0),
         full=Effort(_noised(50), 10, 8.0),
         claims=tuple(
@@ -162,12 +162,12 @@ EXPERIMENTS = (
         deviations=(RELATIONS, BOTH, "Which links noise opened is not said: all among the noisy devices."),
     ),
     Experiment(
-        "betta-hitting",
-        "betta",
-        "Loss by hitting time",
-        "Figure 1(b)",
-        SETTING + "Four topologies, nobody noisy, batches of 64.",
-        mixed,
+        name="betta-hitting",
+        paper="betta",
+        title="Loss by hitting time",
+        shows="Figure 1(b)",
+        setting=SETTING + "Four topologies, nobody noisy, batches of 64.",
+        trial=mixed,
         quick=Effort(({"rounds": 20},), 5, 2.0),
         full=Effort(({"rounds": 50},), 10, 5.0),
         claims=(
@@ -180,14 +180,15 @@ EXPERIMENTS = (
         deviations=(RELATIONS,),
     ),
     Experiment(
-        "betta-rounds",
-        "betta",
-        "Accuracy by round",
-        "Figures 4 to 6",
-        SETTING + "BeTTa's plan with and without a cap of degrees, a 4-regular expander, and the social graph as "
+        name="betta-rounds",
+        paper="betta",
+        title="Accuracy by round",
+        shows="Figures 4 to 6",
+        setting=SETTING
+        + "BeTTa's plan with and without a cap of degrees, a 4-regular expander, and the social graph as "
         "DABMD-like (no noise) and PDOO-like (everybody noisy); equal batches of 64 (Figures 4 and 5) or each "
         "method's own (Figure 6).",
-        compared,
+        trial=compared,
         quick=Effort(_compared(20), 5, 4.0),
         full=Effort(_compared(60), 10, 12.0),
         claims=tuple(
@@ -212,14 +213,14 @@ EXPERIMENTS = (
         deviations=(RELATIONS, BOTH, "Baselines are rebuilt from their description."),
     ),
     Experiment(
-        "betta-batches",
-        "betta",
-        "Batch sizes and radios",
-        "Tables I and II",
-        SETTING
+        name="betta-batches",
+        paper="betta",
+        title="Batch sizes and radios",
+        shows="Tables I and II",
+        setting=SETTING
         + "The social graph, nobody noisy, all boards alike: 21 s a batch of 64, in proportion for 256. A round "
         "communicates for 0.15 s in Net1 and 9.5 s in Net2.",
-        timed,
+        trial=timed,
         quick=Effort(({"batch": 64}, {"batch": 256}), 5, 1.5),
         full=Effort(({"batch": 64}, {"batch": 256}), 10, 1.5),
         claims=(

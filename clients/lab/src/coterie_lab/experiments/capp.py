@@ -104,12 +104,12 @@ SETTING = (
 )
 EXPERIMENTS = (
     Experiment(
-        "capp-budget",
-        "capp",
-        "Accuracy and privacy loss against the budget",
-        "Figure 1",
-        f"{SETTING} C = 10, ε² = 200, μ_w = 2, σ_s = 0.2, B from 100 to 1,500.",
-        by_budget,
+        name="capp-budget",
+        paper="capp",
+        title="Accuracy and privacy loss against the budget",
+        shows="Figure 1",
+        setting=f"{SETTING} C = 10, ε² = 200, μ_w = 2, σ_s = 0.2, B from 100 to 1,500.",
+        trial=by_budget,
         quick=Effort(QUICK_CELLS, 5, 1.0),
         full=Effort(QUICK_CELLS, 30, 1.0),
         claims=(
@@ -135,12 +135,12 @@ EXPERIMENTS = (
         "degrees of S2 and S4 should be 15.47 and 22.84 (printed 15.45 and 22.48).",
     ),
     Experiment(
-        "capp-correlation",
-        "capp",
-        "Accuracy and privacy loss against correlation",
-        "Figure 2",
-        f"{SETTING} B = 5, C = 6, σ_s = 0.2, ε² = 400.",
-        by_correlation,
+        name="capp-correlation",
+        paper="capp",
+        title="Accuracy and privacy loss against correlation",
+        shows="Figure 2",
+        setting=f"{SETTING} B = 5, C = 6, σ_s = 0.2, ε² = 400.",
+        trial=by_correlation,
         quick=Effort(QUICK_CELLS, 5, 1.0),
         full=Effort(QUICK_CELLS, 30, 1.0),
         claims=(
@@ -153,12 +153,12 @@ EXPERIMENTS = (
         reading="The loss hardly moves: its mean weighed by s is B/Σs exactly.",
     ),
     Experiment(
-        "capp-care",
-        "capp",
-        "Accuracy and privacy loss against care",
-        "Figure 3",
-        f"{SETTING} B = 50, C = 10, μ_w = 2, ε² = 2.2·10⁴.",
-        by_care,
+        name="capp-care",
+        paper="capp",
+        title="Accuracy and privacy loss against care",
+        shows="Figure 3",
+        setting=f"{SETTING} B = 50, C = 10, μ_w = 2, ε² = 2.2·10⁴.",
+        trial=by_care,
         quick=Effort(QUICK_CELLS, 5, 2.0),
         full=Effort(QUICK_CELLS, 30, 2.0),
         claims=(

@@ -70,13 +70,13 @@ MORE: tuple[Cell, ...] = tuple({"weight": 0.2, "tasks": tasks} for tasks in (2, 
 CROWDS: tuple[Cell, ...] = tuple({"devices": users} for users in (6, 12, 24, 48))
 EXPERIMENTS = (
     Experiment(
-        "dpvd-identities",
-        "dpvd",
-        "Devices find their task's model",
-        "Figure 7",
-        "K tasks, ten devices each with 20 samples of 20 dimensions; the model is chosen by loss and gradient "
+        name="dpvd-identities",
+        paper="dpvd",
+        title="Devices find their task's model",
+        shows="Figure 7",
+        setting="K tasks, ten devices each with 20 samples of 20 dimensions; the model is chosen by loss and gradient "
         "similarity, weighed by λ; one mean gradient step a round.",
-        identified,
+        trial=identified,
         quick=Effort(WEIGHTS + MORE, 10, 0.1),
         full=Effort(WEIGHTS + MORE, 30, 0.1),
         claims=(
@@ -88,12 +88,12 @@ EXPERIMENTS = (
         deviations=("The source leaves lengths, rates and starts open; these resemble the specification's.",),
     ),
     Experiment(
-        "dpvd-crowds",
-        "dpvd",
-        "Serving more devices than there are blocks",
-        "Figure 4, policies without learning",
-        "3 stations of 4 blocks, 6 to 48 devices; delays drawn anew for every decision.",
-        served,
+        name="dpvd-crowds",
+        paper="dpvd",
+        title="Serving more devices than there are blocks",
+        shows="Figure 4, policies without learning",
+        setting="3 stations of 4 blocks, 6 to 48 devices; delays drawn anew for every decision.",
+        trial=served,
         quick=Effort(CROWDS, 6, 0.5),
         full=Effort(CROWDS, 20, 0.5),
         claims=(
@@ -116,13 +116,14 @@ EXPERIMENTS = (
         ),
     ),
     Experiment(
-        "dpvd-weight",
-        "dpvd",
-        "Noise against the weight of privacy",
-        "Figure 8",
-        "12 devices around 3 stations, all data served; every station solves its own noise problem, which weighs the "
+        name="dpvd-weight",
+        paper="dpvd",
+        title="Noise against the weight of privacy",
+        shows="Figure 8",
+        setting="12 devices around 3 stations, all data served; every station solves its own noise problem, "
+        "which weighs the "
         "largest variance of noise against γ times the sum of zCDP budgets ρ.",
-        weighed,
+        trial=weighed,
         quick=Effort(({"devices": 12},), 10, 0.2),
         full=Effort(({"devices": 12}, {"devices": 48}), 30, 0.2),
         claims=(

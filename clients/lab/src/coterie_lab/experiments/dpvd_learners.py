@@ -117,12 +117,13 @@ PLOTS = (
 )
 EXPERIMENTS = (
     Experiment(
-        "dpvd-penalty",
-        "dpvd",
-        "Growing against fixed penalties",
-        "Figure 5",
-        SETTING.format(network=THREE) + " The fixed penalty is 16,000, the largest value that the growing one takes.",
-        penalised,
+        name="dpvd-penalty",
+        paper="dpvd",
+        title="Growing against fixed penalties",
+        shows="Figure 5",
+        setting=SETTING.format(network=THREE)
+        + " The fixed penalty is 16,000, the largest value that the growing one takes.",
+        trial=penalised,
         quick=Effort(_cells(400, THREE), 6, 14.0),
         full=Effort(_cells(1500, THREE), 12, 60.0),
         claims=(
@@ -138,13 +139,13 @@ EXPERIMENTS = (
         ),
     ),
     Experiment(
-        "dpvd-decomposition",
-        "dpvd",
-        "Stations that learn together or alone",
-        "Figure 6",
-        SETTING.format(network=f"{THREE}, and in full runs {FIVE}")
+        name="dpvd-decomposition",
+        paper="dpvd",
+        title="Stations that learn together or alone",
+        shows="Figure 6",
+        setting=SETTING.format(network=f"{THREE}, and in full runs {FIVE}")
         + " Together: values of all stations are summed (VDN). Alone: each learns from the team's reward by itself.",
-        decomposed,
+        trial=decomposed,
         quick=Effort(_cells(400, THREE), 6, 14.0),
         full=Effort(_cells(1500, THREE, FIVE), 12, 60.0),
         claims=(

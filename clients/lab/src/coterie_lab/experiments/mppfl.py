@@ -107,12 +107,12 @@ def _richest(says: str, others: tuple[str, ...]) -> tuple[Ordered, ...]:
 
 EXPERIMENTS = (
     Experiment(
-        "mppfl-sizes",
-        "mppfl",
-        "Server cost and welfare by number of devices, baselines at the mean price",
-        "Figures 3, 4, 7, 8, 11, 12",
-        SETTING,
-        by_size,
+        name="mppfl-sizes",
+        paper="mppfl",
+        title="Server cost and welfare by number of devices, baselines at the mean price",
+        shows="Figures 3, 4, 7, 8, 11, 12",
+        setting=SETTING,
+        trial=by_size,
         quick=Effort(CONSTANT, 5, 0.3),
         full=Effort(CONSTANT, 20, 0.3),
         claims=(
@@ -127,12 +127,12 @@ EXPERIMENTS = (
         ),
     ),
     Experiment(
-        "mppfl-own-prices",
-        "mppfl",
-        "The same where every platform sets its own best price",
-        "Figures 3, 4, 7, 8 by another protocol",
-        SETTING,
-        by_size,
+        name="mppfl-own-prices",
+        paper="mppfl",
+        title="The same where every platform sets its own best price",
+        shows="Figures 3, 4, 7, 8 by another protocol",
+        setting=SETTING,
+        trial=by_size,
         quick=Effort(OWN, 5, 0.3),
         full=Effort(OWN, 20, 0.3),
         claims=(
@@ -143,12 +143,12 @@ EXPERIMENTS = (
     ),
     *(
         Experiment(
-            f"mppfl-{name}",
-            "mppfl",
-            f"Server cost and welfare by {title}",
-            shows,
-            f"{SETTING} N = 20.",
-            trial,
+            name=f"mppfl-{name}",
+            paper="mppfl",
+            title=f"Server cost and welfare by {title}",
+            shows=shows,
+            setting=f"{SETTING} N = 20.",
+            trial=trial,
             quick=Effort(({},), 5, 1.0),
             full=Effort(({},), 20, 1.0),
             claims=(
@@ -166,12 +166,12 @@ EXPERIMENTS = (
         )
     ),
     Experiment(
-        "mppfl-convergence",
-        "mppfl",
-        "Algorithm 1's error by step",
-        "Figure 2",
-        f"{SETTING} N = 20, t = 1.",
-        converged,
+        name="mppfl-convergence",
+        paper="mppfl",
+        title="Algorithm 1's error by step",
+        shows="Figure 2",
+        setting=f"{SETTING} N = 20, t = 1.",
+        trial=converged,
         quick=Effort(({},), 5, 1.0),
         full=Effort(({},), 50, 1.0),
         claims=(
@@ -181,12 +181,12 @@ EXPERIMENTS = (
         plots=(Plot("error", "step", "largest change of risk / N", log_y=True),),
     ),
     Experiment(
-        "mppfl-anarchy",
-        "mppfl",
-        "Price of anarchy",
-        "Theorem 8",
-        f"{SETTING} N = 20, t = 10.",
-        anarchy,
+        name="mppfl-anarchy",
+        paper="mppfl",
+        title="Price of anarchy",
+        shows="Theorem 8",
+        setting=f"{SETTING} N = 20, t = 10.",
+        trial=anarchy,
         quick=Effort(({},), 5, 2.0),
         full=Effort(({},), 20, 2.0),
         claims=(
@@ -198,13 +198,14 @@ EXPERIMENTS = (
         "below the optimum however exactly the mean field is solved.",
     ),
     Experiment(
-        "mppfl-markets",
-        "mppfl",
-        "Social-agnostic devices on random markets",
-        "the orderings of Figures 3, 4, 7 and 8 far from their setting",
-        "Markets of 5 to 39 devices; α, λ and τ uniform, b and ε over four decades; ten markets a seed, under the "
+        name="mppfl-markets",
+        paper="mppfl",
+        title="Social-agnostic devices on random markets",
+        shows="the orderings of Figures 3, 4, 7 and 8 far from their setting",
+        setting="Markets of 5 to 39 devices; α, λ and τ uniform, b and ε over four decades; ten markets a seed, "
+        "under the "
         "three protocols: baselines at their own price, at the market's, or at its mean.",
-        claimed,
+        trial=claimed,
         quick=Effort(({},), 10, 1.0),
         full=Effort(({},), 30, 1.0),
         claims=tuple(

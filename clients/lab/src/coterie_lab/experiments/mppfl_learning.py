@@ -74,7 +74,13 @@ def bought(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
     found = []
     for name in MECHANISMS:
         curve = trained(
-            str(cell["data"]), data, runs[name].budgets, int(cell["images"]), split, int(cell["rounds"]), seed
+            str(cell["data"]),
+            data,
+            budgets=runs[name].budgets,
+            images_each=int(cell["images"]),
+            split=split,
+            rounds=int(cell["rounds"]),
+            seed=seed,
         )
         place = float(SPLITS.index(split))
         found += [
@@ -118,14 +124,15 @@ def _cells(data_set: str, splits: tuple[str, ...], images: int, rounds: int) -> 
 
 EXPERIMENTS = tuple(
     Experiment(
-        f"mppfl-accuracy-{name}",
-        "mppfl",
-        f"Accuracy with the budgets bought, {data_set}",
-        "Table 1 and, on another data set, Figures 13 to 15",
-        f"20 devices, {network}; every round each device gives one full-batch gradient, each example clipped to 1, "
+        name=f"mppfl-accuracy-{name}",
+        paper="mppfl",
+        title=f"Accuracy with the budgets bought, {data_set}",
+        shows="Table 1 and, on another data set, Figures 13 to 15",
+        setting=f"20 devices, {network}; every round each device gives one full-batch gradient, each example "
+        "clipped to 1, "
         "with the noise of its ρ; common prices; momentum 0.9, rate 0.3. Quick: 100 images each, so few that noise "
         "matters, 15 rounds; full: 1,000 images, 60 rounds. Networks and prices as in `mppfl-sizes`.",
-        bought,
+        trial=bought,
         quick=Effort(_cells(data_set, ("IID", "Dirichlet 0.3"), 100, 15), 3, 25.0),
         full=Effort(_cells(data_set, SPLITS, 1_000, 60), 5, 1_000.0),
         claims=(

@@ -156,14 +156,15 @@ PACES: tuple[Cell, ...] = tuple(
 )
 EXPERIMENTS = (
     Experiment(
-        "ours-private",
-        "ours",
-        "Private and useful: secure sums",
-        "accuracy within a total ε",
-        "Softmax on the 8×8 digits, dealt evenly, 50 rounds composed at δ = 1e-5, 5 steps of rate 1 a round, clip norm "
+        name="ours-private",
+        paper="ours",
+        title="Private and useful: secure sums",
+        shows="accuracy within a total ε",
+        setting="Softmax on the 8×8 digits, dealt evenly, 50 rounds composed at δ = 1e-5, 5 steps of rate 1 a "
+        "round, clip norm "
         "0.5. Secure sum: the noise is shared out over the devices that must be honest; each by itself: every device "
         "adds all of it. Clip, grid, rounding and noise are the product's; masks cancel and are left out.",
-        private,
+        trial=private,
         quick=Effort(PRIVATE[:1] + PRIVATE[2:3], 10, 2.0),
         full=Effort(PRIVATE, 30, 2.0),
         claims=(
@@ -186,13 +187,14 @@ EXPERIMENTS = (
         ),
     ),
     Experiment(
-        "ours-rules",
-        "ours",
-        "Lies against rules",
-        "attacks × rules",
-        "20 devices, digits dealt unevenly (Dirichlet 0.5), a fifth of them lie, all in the same way and knowing what "
+        name="ours-rules",
+        paper="ours",
+        title="Lies against rules",
+        shows="attacks × rules",
+        setting="20 devices, digits dealt unevenly (Dirichlet 0.5), a fifth of them lie, all in the same way "
+        "and knowing what "
         "the honest ones send; rules are the server's own. Lies: " + ", ".join(LIES) + ".",
-        resisted,
+        trial=resisted,
         quick=Effort(tuple({"rule": rule, "liars": 0.2, "rounds": 60} for rule in RULES), 10, 2.5),
         full=Effort(tuple({"rule": rule, "liars": 0.2, "rounds": 120} for rule in RULES), 30, 5.0),
         claims=(
@@ -211,14 +213,15 @@ EXPERIMENTS = (
         ),
     ),
     Experiment(
-        "ours-asynchronous",
-        "ours",
-        "Asynchronous rounds",
-        "accuracy over time",
-        "40 devices, digits dealt unevenly (Dirichlet 0.5), a hidden layer of 32; trainings take lognormal times "
+        name="ours-asynchronous",
+        paper="ours",
+        title="Asynchronous rounds",
+        shows="accuracy over time",
+        setting="40 devices, digits dealt unevenly (Dirichlet 0.5), a hidden layer of 32; trainings take "
+        "lognormal times "
         "(median 1 s, deviation of the logarithm 1). Synchronous rounds wait for the slowest; asynchronous ones step "
         "at ten updates, the stale discounted by (1 + staleness)^−0.5 or not at all.",
-        paced,
+        trial=paced,
         quick=Effort(PACES, 5, 1.0),
         full=Effort(PACES, 30, 1.0),
         claims=(
@@ -230,14 +233,15 @@ EXPERIMENTS = (
         kernel="stacked",
     ),
     Experiment(
-        "ours-contribution",
-        "ours",
-        "Contributions",
-        "Shapley values",
-        "10 devices with 143 digits each, dealt evenly; of one half of the labels are wrong, of another all. One round "
+        name="ours-contribution",
+        paper="ours",
+        title="Contributions",
+        shows="Shapley values",
+        setting="10 devices with 143 digits each, dealt evenly; of one half of the labels are wrong, of another "
+        "all. One round "
         "of four epochs; a coalition's worth is the accuracy of its mean update. Exact values of all 1,024 coalitions "
         "beside those of a quarter of them, sampled by the server's own inquiry.",
-        contributed,
+        trial=contributed,
         quick=Effort(({"devices": 10},), 20, 0.5),
         full=Effort(({"devices": 10},), 60, 0.5),
         claims=(

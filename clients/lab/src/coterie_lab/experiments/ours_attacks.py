@@ -56,14 +56,15 @@ def _attack(
     name: str, title: str, setting: str, measure: str, victims: int, seconds: float, claims: tuple[Claim, ...]
 ) -> Experiment:
     return Experiment(
-        f"ours-{name}",
-        "ours",
-        title,
-        "attacks as evidence",
-        f"{setting} The 8×8 digits, one hidden layer of 32, one step on all of a device's images, clip norm 0.5; "
+        name=f"ours-{name}",
+        paper="ours",
+        title=title,
+        shows="attacks as evidence",
+        setting=f"{setting} The 8×8 digits, one hidden layer of 32, one step on all of a device's images, clip "
+        "norm 0.5; "
         "noised: multiplier 1 on the update itself; secure sum: the same noise shared out over its twelve devices. "
         "`guess` sees nothing of the update.",
-        attacked,
+        trial=attacked,
         quick=_effort(name, victims, 5, seconds),
         full=_effort(name, 10 * victims, 10, seconds),
         claims=claims,
@@ -75,11 +76,11 @@ EXPERIMENTS = (
     _attack(
         "inversion",
         "Gradient inversion",
-        "Devices with one image each. Likeness is the correlation of the best guess with any image in the sum.",
-        "likeness of the best guess",
-        8,
-        0.2,
-        (
+        setting="Devices with one image each. Likeness is the correlation of the best guess with any image in the sum.",
+        measure="likeness of the best guess",
+        victims=8,
+        seconds=0.2,
+        claims=(
             AtLeast("a raw update gives its image away (likeness ≥ 0.95)", "success", "raw", 0.95),
             AtLeast("… and so does a sum of two without noise", "success", "sum of 2", 0.95),
             Ordered("a sum of twelve hides more than one of two", "success", ("sum of 12", "sum of 2")),
@@ -90,11 +91,11 @@ EXPERIMENTS = (
     _attack(
         "label",
         "Label inference",
-        "Devices with one image each. The class whose last bias rises most is named as the victim's.",
-        "share of victims whose class is named",
-        40,
-        0.01,
-        (
+        setting="Devices with one image each. The class whose last bias rises most is named as the victim's.",
+        measure="share of victims whose class is named",
+        victims=40,
+        seconds=0.01,
+        claims=(
             AtLeast("a raw update gives its class away", "success", "raw", 0.99),
             Ordered(
                 "sums of 12 and 4 tell less than one of 2, and that less than the update",
@@ -108,11 +109,13 @@ EXPERIMENTS = (
     _attack(
         "membership",
         "Membership inference",
-        "Devices with eight images each. Examples are ranked by how far the update points along their own slope.",
-        "area under the curve (0.5 is a guess)",
-        20,
-        0.02,
-        (
+        setting=(
+            "Devices with eight images each. Examples are ranked by how far the update points along their own slope."
+        ),
+        measure="area under the curve (0.5 is a guess)",
+        victims=20,
+        seconds=0.02,
+        claims=(
             AtLeast("a raw update tells who was in it (area ≥ 0.8)", "success", "raw", 0.8),
             Ordered("larger sums tell less", "success", ("sum of 12", "sum of 4", "sum of 2", "raw")),
             AtMost("noise leaves a guess (area ≤ 0.6)", "success", "noised", 0.6),
@@ -120,14 +123,15 @@ EXPERIMENTS = (
         ),
     ),
     Experiment(
-        "ours-audit",
-        "ours",
-        "Empirical lower bounds on ε beside every claim",
-        "attacks as evidence",
-        "A canary is released many times in two worlds; what tells them apart bounds ε from below, with a chance of "
+        name="ours-audit",
+        paper="ours",
+        title="Empirical lower bounds on ε beside every claim",
+        shows="attacks as evidence",
+        setting="A canary is released many times in two worlds; what tells them apart bounds ε from below, with "
+        "a chance of "
         "error of 1 in 10,000 (`coterie_lab.audit`). The claim is what the ledger composes of the charges made. A "
         "bound above its claim would prove it false; one below proves nothing.",
-        audited,
+        trial=audited,
         quick=Effort(tuple({"mechanism": name, "runs": 4_000} for name in MECHANISMS), 3, 6.0),
         full=Effort(tuple({"mechanism": name, "runs": 20_000} for name in MECHANISMS), 3, 30.0),
         claims=tuple(AtLeast(f"{name}: ε is at least what was shown", "room", name, 0.0) for name in MECHANISMS),

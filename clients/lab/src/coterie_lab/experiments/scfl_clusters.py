@@ -63,14 +63,15 @@ CELLS: tuple[Cell, ...] = tuple(
 )
 EXPERIMENTS = (
     Experiment(
-        "scfl-clusters",
-        "scfl",
-        "Forming clusters of 100 participants",
-        "Figures 14 and 16",
-        "100 participants of the Facebook network, 40 random clusters at first, closeness uniform on [0.7, 1] (strong) "
+        name="scfl-clusters",
+        paper="scfl",
+        title="Forming clusters of 100 participants",
+        shows="Figures 14 and 16",
+        setting="100 participants of the Facebook network, 40 random clusters at first, closeness uniform on "
+        "[0.7, 1] (strong) "
         "or [0, 0.7] (weak), γ uniform on [0.05, 20], ζ = 0; devices move in turn (sweeps), or by the printed batch "
         "rules with restarts and search (payoffs).",
-        formed,
+        trial=formed,
         quick=Effort(CELLS[:1] + CELLS[4:5], 10, 0.5),
         full=Effort(CELLS, 30, 0.5),
         claims=(

@@ -44,8 +44,12 @@ class Study:
 
 
 STUDIES = {
-    "mnist": Study("MNIST", "small_cnn", 0.6, 0.6, 0.5, 0.15, 10),
-    "cifar": Study("CIFAR-10", "colour_cnn", 0.3, 1.0, 1.0, 0.1, 10),
+    "mnist": Study(
+        data="MNIST", network="small_cnn", noise_max=0.6, uniform_non_iid=0.6, clip_norm=0.5, rate=0.15, batch=10
+    ),
+    "cifar": Study(
+        data="CIFAR-10", network="colour_cnn", noise_max=0.3, uniform_non_iid=1.0, clip_norm=1.0, rate=0.1, batch=10
+    ),
 }
 
 
@@ -109,10 +113,16 @@ def by_participants(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
     nothing, ones = np.zeros(devices), np.ones(devices)
     ends = {
         "uniform": learned(
-            study, cell, seed, data, np.full(devices, study.uniform_non_iid), ones * study.noise_max, ones
+            study,
+            cell,
+            seed=seed,
+            data=data,
+            non_iid=np.full(devices, study.uniform_non_iid),
+            noise=ones * study.noise_max,
+            weights=ones,
         ),
-        "SCFL": learned(study, cell, seed, data, non_iid, found.noise, found.quality),
-        "baseline": learned(study, cell, seed, data, None, nothing, ones),
+        "SCFL": learned(study, cell, seed=seed, data=data, non_iid=non_iid, noise=found.noise, weights=found.quality),
+        "baseline": learned(study, cell, seed=seed, data=data, non_iid=None, noise=nothing, weights=ones),
     }
     return [Reading("accuracy", name, float(devices), scores[-1][0]) for name, scores in ends.items()]
 
@@ -127,7 +137,7 @@ def by_trust(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
     else:
         found = clusters(study, network, np.full(len(network.ties), closeness), non_iid, seed)
         noise, weights, name = found.noise, found.quality, "SCFL"
-    accuracy = learned(study, cell, seed, data, non_iid, noise, weights)[-1][0]
+    accuracy = learned(study, cell, seed=seed, data=data, non_iid=non_iid, noise=noise, weights=weights)[-1][0]
     places = (closeness,) if name == "SCFL" else CLOSENESSES
     return [
         reading
@@ -141,7 +151,7 @@ def by_effect(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
     study, level = STUDIES[str(cell["study"])], str(cell["effect"])
     network, non_iid = drawn(cell, seed, data)
     found = clusters(study, *tied(network, level, seed), non_iid, seed)
-    scores = learned(study, cell, seed, data, non_iid, found.noise, found.quality)
+    scores = learned(study, cell, seed=seed, data=data, non_iid=non_iid, noise=found.noise, weights=found.quality)
     return [
         *(Reading("accuracy", level, float(number), accuracy) for number, (accuracy, _) in enumerate(scores, 1)),
         Reading("accuracy at the end", level, NOWHERE, scores[-1][0]),
@@ -154,7 +164,9 @@ def by_noise(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
     ones = np.ones(devices)
     for non_iid in GAMMAS:
         for noise in NOISES:
-            accuracy, loss = learned(study, cell, seed, data, ones * non_iid, ones * noise, ones)[-1]
+            accuracy, loss = learned(
+                study, cell, seed=seed, data=data, non_iid=ones * non_iid, noise=ones * noise, weights=ones
+            )[-1]
             rows.append(Measurement(noise, non_iid, loss, 100.0 * accuracy))
     fitted = refit(rows)
     spread = float(np.std([row.loss for row in rows]))
@@ -237,12 +249,12 @@ def _learning(
     """The same experiment on both data sets; `seconds` are those of a quick trial's round, and of a full trial."""
     return tuple(
         Experiment(
-            f"scfl-{name}-{study}",
-            "scfl",
-            f"{title}, {STUDIES[study].data}",
-            shown,
-            f"{SETTING} {TRAINING[study]}",
-            trial,
+            name=f"scfl-{name}-{study}",
+            paper="scfl",
+            title=f"{title}, {STUDIES[study].data}",
+            shows=shown,
+            setting=f"{SETTING} {TRAINING[study]}",
+            trial=trial,
             quick=Effort(quick(study), 3, seconds[0] * QUICK[study]["rounds"]),
             full=Effort(full(study), 5, seconds[1]),
             claims=claims,
@@ -257,12 +269,12 @@ def _learning(
 
 EXPERIMENTS = (
     Experiment(
-        "scfl-degrees",
-        "scfl",
-        "Ties of the Facebook network",
-        "Figure 3",
-        "4,039 nodes, 88,234 ties; every seed asks another half of the nodes.",
-        degrees,
+        name="scfl-degrees",
+        paper="scfl",
+        title="Ties of the Facebook network",
+        shows="Figure 3",
+        setting="4,039 nodes, 88,234 ties; every seed asks another half of the nodes.",
+        trial=degrees,
         quick=Effort(({},), 3, 1.0),
         full=Effort(({},), 20, 1.0),
         claims=(
@@ -276,13 +288,13 @@ EXPERIMENTS = (
     ),
     *_learning(
         "participants",
-        "Accuracy by number of participants",
-        ("Figure 9", "Figure 12"),
-        by_participants,
-        lambda study: _cells(study, True, (50, 150, 250)),
-        lambda study: _cells(study, False, (50, 100, 150, 200, 250)),
-        (2.5, 2_000.0),
-        (
+        title="Accuracy by number of participants",
+        shows=("Figure 9", "Figure 12"),
+        trial=by_participants,
+        quick=lambda study: _cells(study, True, (50, 150, 250)),
+        full=lambda study: _cells(study, False, (50, 100, 150, 200, 250)),
+        seconds=(2.5, 2_000.0),
+        claims=(
             Ordered(
                 "SCFL between uniform noise and the baseline for every N", "accuracy", ("uniform", "SCFL", "baseline")
             ),
@@ -290,48 +302,48 @@ EXPERIMENTS = (
             Monotone("accuracy of SCFL and the baseline falls with N", "accuracy", ("SCFL", "baseline"), "falls"),
             Monotone("that of uniform noise rises with N", "accuracy", ("uniform",), "rises"),
         ),
-        (Plot("accuracy", "participants", "test accuracy"),),
+        plots=(Plot("accuracy", "participants", "test accuracy"),),
     ),
     *_learning(
         "trust",
-        "Noise and accuracy by trust",
-        ("Figure 8", "Figure 11"),
-        by_trust,
-        lambda study: _cells(study, True, (100,), closeness=(0.0, *CLOSENESSES)),
-        lambda study: _cells(study, False, (100,), closeness=(0.0, *(k / 10 for k in range(1, 11)))),
-        (1.0, 1_000.0),
-        (
+        title="Noise and accuracy by trust",
+        shows=("Figure 8", "Figure 11"),
+        trial=by_trust,
+        quick=lambda study: _cells(study, True, (100,), closeness=(0.0, *CLOSENESSES)),
+        full=lambda study: _cells(study, False, (100,), closeness=(0.0, *(k / 10 for k in range(1, 11)))),
+        seconds=(1.0, 1_000.0),
+        claims=(
             Monotone("noise falls as trust grows", "noise", ("SCFL",), "falls"),
             Monotone("accuracy rises as trust grows", "accuracy", ("SCFL",), "rises"),
             Ordered("accuracy is above that of uniform noise at every trust", "accuracy", ("uniform", "SCFL")),
         ),
-        (
+        plots=(
             Plot("noise", "closeness of all ties", "mean noise multiplier σ"),
             Plot("accuracy", "closeness of all ties", "test accuracy"),
         ),
     ),
     *_learning(
         "effects",
-        "Accuracy by level of social effects",
-        ("Figure 10", "Figure 13"),
-        by_effect,
-        lambda study: _cells(study, True, (100,), effect=LEVELS),
-        lambda study: _cells(study, False, (100,), effect=LEVELS),
-        (1.0, 1_000.0),
-        (
+        title="Accuracy by level of social effects",
+        shows=("Figure 10", "Figure 13"),
+        trial=by_effect,
+        quick=lambda study: _cells(study, True, (100,), effect=LEVELS),
+        full=lambda study: _cells(study, False, (100,), effect=LEVELS),
+        seconds=(1.0, 1_000.0),
+        claims=(
             Ordered("strong effects end above none", "accuracy at the end", ("none", "strong")),
             Ordered("strong effects end above weak ones", "accuracy at the end", ("weak", "strong")),
             Ordered("weak effects end above none", "accuracy at the end", ("none", "weak")),
         ),
-        (Plot("accuracy", "round", "test accuracy"),),
+        plots=(Plot("accuracy", "round", "test accuracy"),),
     ),
     Experiment(
-        "scfl-loss",
-        "scfl",
-        "Loss by noise and by how uneven data is",
-        "Figures 4 to 7",
-        f"100 devices with the same noise and the same γ. {TRAINING['mnist']}",
-        by_noise,
+        name="scfl-loss",
+        paper="scfl",
+        title="Loss by noise and by how uneven data is",
+        shows="Figures 4 to 7",
+        setting=f"100 devices with the same noise and the same γ. {TRAINING['mnist']}",
+        trial=by_noise,
         quick=Effort(_cells("mnist", True, (100,)), 3, 60.0),
         full=Effort(_cells("mnist", False, (100,)), 5, 9_000.0),
         claims=(
@@ -357,12 +369,12 @@ EXPERIMENTS = (
         kernel=KERNEL,
     ),
     Experiment(
-        "scfl-payoffs",
-        "scfl",
-        "Payoff by participants and level of social effects",
-        "Figure 15",
-        f"{SETTING} ω = 0.8, λ_p = 0.52, λ_c = 1.2.",
-        by_payoff,
+        name="scfl-payoffs",
+        paper="scfl",
+        title="Payoff by participants and level of social effects",
+        shows="Figure 15",
+        setting=f"{SETTING} ω = 0.8, λ_p = 0.52, λ_c = 1.2.",
+        trial=by_payoff,
         quick=Effort(_cells("mnist", True, (50, 150, 250), effect=LEVELS), 10, 0.2),
         full=Effort(_cells("mnist", False, (50, 100, 150, 200, 250), effect=LEVELS), 20, 0.2),
         claims=(
