@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from coterie_api.enums.v1 import enums_pb2
@@ -14,6 +16,7 @@ from services.kit.rpc.principal import SERVICE, Principal, acting_as, set_princi
 from services.trust.domain.parameters import DAY_SECONDS
 from services.trust.settings import TrustSettings
 from tests.contract.trust.conftest import START, Hand, World, open_world
+from tests.golden.trust.head_choice import choose_head
 
 THRESHOLD = 0.7
 """α_th: from here on a device sends its head raw updates."""
@@ -61,7 +64,12 @@ async def trust(world: World, a: str, b: str) -> float:
 
 
 async def head_of(world: World, *devices: str) -> str:
-    return (await world.trust.GetCentrality(pb.GetCentralityRequest(device_ids=devices))).head_device_id
+    """The head that these devices elect by the trust the platform reports."""
+    direct, trust = np.zeros((2, len(devices), len(devices)))
+    for a, b in itertools.permutations(range(len(devices)), 2):
+        explained = await world.trust.ExplainTrust(pb.ExplainTrustRequest(device_a=devices[a], device_b=devices[b]))
+        direct[a, b], trust[a, b] = explained.direct, explained.trust
+    return devices[choose_head(direct, trust, range(len(devices)))]
 
 
 async def test_a_strangers_twelve_made_up_positives_make_it_nobodys_head(world: World) -> None:

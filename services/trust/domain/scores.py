@@ -20,10 +20,8 @@ from services.trust.domain import search
 from services.trust.domain.graph import (
     Floats,
     Integers,
-    InvalidTrustGraph,
     Paths,
     TrustGraph,
-    UnknownNode,
     check_direct,
 )
 from services.trust.domain.parameters import TrustParameters
@@ -31,10 +29,6 @@ from services.trust.domain.parameters import TrustParameters
 
 class InvalidInteraction(InvalidInput):
     """An interaction with a negative or non-finite duration, or later than the moment asked about."""
-
-
-class NoMembers(InvalidInput):
-    """A cluster without members has no head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,36 +194,6 @@ def _back_through_three(graph: TrustGraph, low: int, high: int) -> list[int]:
             continue  # as good with a tie less
         devices.append(int(others[np.argmax(products)]))
     return devices
-
-
-def centrality(direct: npt.ArrayLike, members: Sequence[int]) -> Integers:
-    """Υ(n, C) of every member n: how many other members it has positive direct trust in. [SCFL] §III-B, spec §1.4.
-
-    `direct` is the matrix over all devices, `members` the cluster C as indices into it.
-    """
-    positive = _among(direct, members) > 0
-    np.fill_diagonal(positive, False)
-    links: Integers = np.count_nonzero(positive, axis=1).astype(np.int64)
-    return links
-
-
-def choose_head(direct: npt.ArrayLike, trust: npt.ArrayLike, members: Sequence[int]) -> int:
-    """The cluster's head: largest centrality; ties by Σ_{l in C} α(n, l) rounded to 1e-9, then the smallest id (A7)."""
-    if not len(members):
-        raise NoMembers("a cluster needs at least one member to have a head")
-    influence = centrality(direct, members).tolist()
-    sums = [round(math.fsum(row), 9) for row in _among(trust, members)]
-    ranked = [(-links, -total, int(member)) for links, total, member in zip(influence, sums, members, strict=True)]
-    return min(ranked)[2]
-
-
-def _among(matrix: npt.ArrayLike, members: Sequence[int]) -> Floats:
-    full, chosen = np.asarray(matrix, dtype=np.float64), _indices(members)
-    if full.ndim != 2 or full.shape[0] != full.shape[1]:
-        raise InvalidTrustGraph(f"trust among members needs a square matrix, not one of shape {full.shape}")
-    if len(chosen) and not (chosen.min() >= 0 and chosen.max() < len(full)):
-        raise UnknownNode(f"members {chosen.tolist()} must be indices into a matrix of {len(full)} devices")
-    return full[np.ix_(chosen, chosen)]
 
 
 def _indices(devices: Sequence[int] | Integers) -> Integers:

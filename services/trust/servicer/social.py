@@ -123,10 +123,6 @@ class TrustServicer(rpc.TrustServicer):
         found, named = await self._chronicles.losses(request.device_id, request.since, request.limit)
         return pb.ListLossesReply(losses=[social.loss(item, named, *self._chronicles.terms()) for item in found])
 
-    async def GetCentrality(self, request: pb.GetCentralityRequest, context: Any) -> pb.GetCentralityReply:
-        influence, head = await self._scores.centrality(request.device_ids, request.at)
-        return pb.GetCentralityReply(centrality=influence, head_device_id=head)
-
     async def Import(self, request_iterator: AsyncIterator[pb.ImportChunk], context: Any) -> pb.ImportReply:
         header, public, chunks = await social.read_import(request_iterator)
         return social.import_state(await self._imports.run(header, chunks, public=public))

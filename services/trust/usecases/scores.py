@@ -1,4 +1,4 @@
-"""How far devices trust each other: pairs with reasons, peers, matrices, centrality."""
+"""How far devices trust each other: pairs with reasons, peers, matrices."""
 
 from __future__ import annotations
 
@@ -23,12 +23,9 @@ from services.trust.domain.records import SocialRelation
 from services.trust.domain.scores import (
     TrustPath,
     best_path,
-    centrality,
-    choose_head,
     combine,
     direct_row,
     indirect_trust,
-    trust_rows,
 )
 from services.trust.errors import InvalidField, SelfTrust
 from services.trust.store import devices, relations, social
@@ -36,8 +33,6 @@ from services.trust.usecases.directory import Directory
 from services.trust.usecases.trust_cache import TrustCache
 from services.trust.usecases.visibility import Sight, View
 
-MOST_MEMBERS = 2_500
-"""Devices among which a head is elected: four full matrices of this size are 200 MB."""
 MOST_WAITING = 1_000
 """Unconfirmed reports of a pair that are counted; anybody can send any amount."""
 
@@ -209,17 +204,6 @@ class Scores:
             await self._sight.note("matrix", f"{len(device_ids)} devices")
         graph, numbers, moment = await self._participants(device_ids, at, checks.MOST_IDS)
         return await asyncio.to_thread(entries_among, graph, numbers, weight, piece), moment, weight
-
-    async def centrality(self, device_ids: Sequence[str], at: float) -> tuple[list[int], str]:
-        """How many of the others each device has positive direct trust in, and the head they elect."""
-        if not device_ids:
-            raise InvalidField("centrality needs at least one device")
-        await self._sight.note("centrality", f"{len(device_ids)} devices")
-        graph, numbers, _ = await self._participants(device_ids, at, MOST_MEMBERS)
-        matrices = await asyncio.to_thread(trust_rows, graph, numbers, self._memory.parameters.direct_weight)
-        members = list(range(len(device_ids)))
-        influence = centrality(matrices.direct, members).tolist()
-        return influence, device_ids[choose_head(matrices.direct, matrices.trust, members)]
 
     async def _participants(
         self, device_ids: Sequence[str], at: float, most: int

@@ -144,8 +144,6 @@ async def test_indirect_trust_multiplies_along_the_best_shortest_path(world: Wor
     peers = (await world.trust.ListPeers(pb.ListPeersRequest(device_id=a))).peers
     assert [peer.device_id for peer in peers] == [b, c]
     assert [peer.trust for peer in peers] == pytest.approx([first, 0.2 * first * second])
-    heads = await world.trust.GetCentrality(pb.GetCentralityRequest(device_ids=[a, b, c, lonely]))
-    assert (list(heads.centrality), heads.head_device_id) == ([1, 2, 1, 0], b)
 
 
 async def test_every_bad_item_is_named_by_its_index_and_nothing_is_recorded(world: World) -> None:
@@ -279,7 +277,6 @@ async def test_questions_that_make_no_sense_are_refused(world: World) -> None:
     await refused(InvalidInput, "invalid_field", trust.GetHistory(few))
     twice = pb.GetMatrixRequest(device_ids=[a, a])
     await refused(InvalidInput, "invalid_field", trust.GetMatrix(twice))
-    await refused(InvalidInput, "invalid_field", trust.GetCentrality(pb.GetCentralityRequest()))
     await refused(NotFound, "unknown_device", trust.ListPeers(pb.ListPeersRequest(device_id=ghost)))
     await refused(NotFound, "unknown_owner", trust.GetGraph(pb.GetGraphRequest(owner_id="own_x")))
     await refused(InvalidInput, "invalid_field", trust.GetGraph(pb.GetGraphRequest(least=2)))
@@ -381,7 +378,6 @@ async def test_every_admin_read_of_personal_ties_is_in_the_audit_log(world: Worl
     await world.trust.ListLosses(pb.ListLossesRequest())
     await world.trust.ListInteractions(pb.ListInteractionsRequest(device_a=a))
     await world.trust.ListRelations(pb.ListRelationsRequest(device_id=a))
-    await world.trust.GetCentrality(pb.GetCentralityRequest(device_ids=[a, b]))
     audit = await world.registry.ListAudit(pb.ListAuditRequest(act="trust.read", subject="adm_1"))
     assert [entry.note for entry in reversed(audit.entries)] == [
         "explain",
@@ -392,7 +388,6 @@ async def test_every_admin_read_of_personal_ties_is_in_the_audit_log(world: Worl
         "losses",
         "interactions",
         "relations",
-        "centrality",
     ]
     assert audit.entries[-1].object == f"{a},{b}"
 

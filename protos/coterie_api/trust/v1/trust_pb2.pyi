@@ -2887,62 +2887,6 @@ class ListLossesReply(_message.Message):
 Global___ListLossesReply: _TypeAlias = ListLossesReply  # noqa: Y015
 
 @_typing.final
-class GetCentralityRequest(_message.Message):
-    """See Trust.GetCentrality."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    DEVICE_IDS_FIELD_NUMBER: _builtins.int
-    AT_FIELD_NUMBER: _builtins.int
-    at: _builtins.float
-    """At this time; 0 means now."""
-    @_builtins.property
-    def device_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Devices, 1 to 2,500."""
-
-    def __init__(
-        self,
-        *,
-        device_ids: _abc.Iterable[_builtins.str] | None = ...,
-        at: _builtins.float = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "device_ids", b"device_ids"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___GetCentralityRequest: _TypeAlias = GetCentralityRequest  # noqa: Y015
-
-@_typing.final
-class GetCentralityReply(_message.Message):
-    """Centrality of each device."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    CENTRALITY_FIELD_NUMBER: _builtins.int
-    HEAD_DEVICE_ID_FIELD_NUMBER: _builtins.int
-    head_device_id: _builtins.str
-    """The head the set elects."""
-    @_builtins.property
-    def centrality(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Number of others in the set each device has positive direct trust with, in the order asked."""
-
-    def __init__(
-        self,
-        *,
-        centrality: _abc.Iterable[_builtins.int] | None = ...,
-        head_device_id: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["centrality", b"centrality", "head_device_id", b"head_device_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___GetCentralityReply: _TypeAlias = GetCentralityReply  # noqa: Y015
-
-@_typing.final
 class ImportChunk(_message.Message):
     """A piece of an import: the first has the header, all may have rows."""
 

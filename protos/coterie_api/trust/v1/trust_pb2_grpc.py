@@ -1495,11 +1495,6 @@ class TrustStub:
                 request_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListLossesRequest.SerializeToString,
                 response_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListLossesReply.FromString,
                 _registered_method=True)
-        self.GetCentrality = channel.unary_unary(
-                '/coterie_api.trust.v1.Trust/GetCentrality',
-                request_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.GetCentralityRequest.SerializeToString,
-                response_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.GetCentralityReply.FromString,
-                _registered_method=True)
         self.Import = channel.stream_unary(
                 '/coterie_api.trust.v1.Trust/Import',
                 request_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.ImportChunk.SerializeToString,
@@ -1623,13 +1618,6 @@ class TrustServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def GetCentrality(self, request, context):
-        """Centrality in the social graph of a set of devices, and the head it elects.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def Import(self, request_iterator, context):
         """Bulk import of a social graph or of meetings, streamed; resumable by name and line. Each chunk (at most 10,000
         rows) is stored whole or not at all; an error names the line, GetImport the last line stored.
@@ -1724,11 +1712,6 @@ def add_TrustServicer_to_server(servicer, server):
                     servicer.ListLosses,
                     request_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListLossesRequest.FromString,
                     response_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListLossesReply.SerializeToString,
-            ),
-            'GetCentrality': grpc.unary_unary_rpc_method_handler(
-                    servicer.GetCentrality,
-                    request_deserializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.GetCentralityRequest.FromString,
-                    response_serializer=coterie__api_dot_trust_dot_v1_dot_trust__pb2.GetCentralityReply.SerializeToString,
             ),
             'Import': grpc.stream_unary_rpc_method_handler(
                     servicer.Import,
@@ -2125,33 +2108,6 @@ class Trust:
             '/coterie_api.trust.v1.Trust/ListLosses',
             coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListLossesRequest.SerializeToString,
             coterie__api_dot_trust_dot_v1_dot_trust__pb2.ListLossesReply.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def GetCentrality(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/coterie_api.trust.v1.Trust/GetCentrality',
-            coterie__api_dot_trust_dot_v1_dot_trust__pb2.GetCentralityRequest.SerializeToString,
-            coterie__api_dot_trust_dot_v1_dot_trust__pb2.GetCentralityReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -492,8 +492,6 @@ class TrustStub:
     """Direct trust of a pair over time."""
     ListLosses: _grpc.UnaryUnaryMultiCallable[_trust_pb2.ListLossesRequest, _trust_pb2.ListLossesReply]
     """Pairs whose direct trust fell most in a span of time, with the interactions that did it."""
-    GetCentrality: _grpc.UnaryUnaryMultiCallable[_trust_pb2.GetCentralityRequest, _trust_pb2.GetCentralityReply]
-    """Centrality in the social graph of a set of devices, and the head it elects."""
     Import: _grpc.StreamUnaryMultiCallable[_trust_pb2.ImportChunk, _trust_pb2.ImportReply]
     """Bulk import of a social graph or of meetings, streamed; resumable by name and line. Each chunk (at most 10,000
     rows) is stored whole or not at all; an error names the line, GetImport the last line stored.
@@ -543,8 +541,6 @@ class TrustAsyncStub(TrustStub):
     """Direct trust of a pair over time."""
     ListLosses: _aio.UnaryUnaryMultiCallable[_trust_pb2.ListLossesRequest, _trust_pb2.ListLossesReply]  # type: ignore[assignment]
     """Pairs whose direct trust fell most in a span of time, with the interactions that did it."""
-    GetCentrality: _aio.UnaryUnaryMultiCallable[_trust_pb2.GetCentralityRequest, _trust_pb2.GetCentralityReply]  # type: ignore[assignment]
-    """Centrality in the social graph of a set of devices, and the head it elects."""
     Import: _aio.StreamUnaryMultiCallable[_trust_pb2.ImportChunk, _trust_pb2.ImportReply]  # type: ignore[assignment]
     """Bulk import of a social graph or of meetings, streamed; resumable by name and line. Each chunk (at most 10,000
     rows) is stored whole or not at all; an error names the line, GetImport the last line stored.
@@ -675,14 +671,6 @@ class TrustServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_trust_pb2.ListLossesReply, _abc.Awaitable[_trust_pb2.ListLossesReply]]:
         """Pairs whose direct trust fell most in a span of time, with the interactions that did it."""
-
-    @_abc_1.abstractmethod
-    def GetCentrality(
-        self,
-        request: _trust_pb2.GetCentralityRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_trust_pb2.GetCentralityReply, _abc.Awaitable[_trust_pb2.GetCentralityReply]]:
-        """Centrality in the social graph of a set of devices, and the head it elects."""
 
     @_abc_1.abstractmethod
     def Import(

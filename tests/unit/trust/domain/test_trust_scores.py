@@ -19,10 +19,7 @@ from services.trust.domain.parameters import NEUTRAL, InvalidTrustParameters, Tr
 from services.trust.domain.scores import (
     Interaction,
     InvalidInteraction,
-    NoMembers,
     best_path,
-    centrality,
-    choose_head,
     combine,
     direct_trust,
     indirect_trust,
@@ -336,24 +333,3 @@ def test_participants_must_be_distinct() -> None:
 def test_nobody_trusts_nobody_in_an_empty_graph() -> None:
     result = trust_matrix([], 0.8)
     assert result.trust.shape == result.direct.shape == result.indirect.shape == (0, 0)
-
-
-@given(matrices())
-def test_the_head_has_the_most_neighbours_in_the_cluster(direct: Floats) -> None:
-    trust = trust_matrix(direct, 0.8).trust
-    members = list(range(len(direct)))[::-1]
-    head = choose_head(direct, trust, members)
-    influence = dict(zip(members, centrality(direct, members).tolist(), strict=True))
-    assert influence[head] == max(int((direct[n] > 0).sum()) for n in members)
-    rivals = [n for n in members if influence[n] == influence[head]]
-    best = max(round(math.fsum(trust[n]), 9) for n in rivals)
-    assert head == min(n for n in rivals if round(math.fsum(trust[n]), 9) == best)
-
-
-def test_a_head_needs_members_of_the_matrix() -> None:
-    with pytest.raises(NoMembers):
-        choose_head(np.zeros((2, 2)), np.eye(2), [])
-    with pytest.raises(UnknownNode, match="2"):
-        choose_head(np.zeros((2, 2)), np.eye(2), [0, 2])
-    with pytest.raises(InvalidTrustGraph, match="square"):
-        centrality(np.zeros((2, 3)), [0])
