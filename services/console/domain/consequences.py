@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from coterie.parameters.pricing import CorrelatedParameters
+from coterie.parameters.privacy import PartialPrivacy, TrustPrivacy
 from coterie.privacy.accounting import laplace_charge, total
 from coterie.privacy.gaussian import exact_epsilon
 from coterie.privacy.lifetime import Lifetime
@@ -33,22 +35,22 @@ def consequences(spec: Mapping[str, Any]) -> list[Said]:
 
 def privacy_words(spec: Mapping[str, Any], rounds: int) -> str:
     """What a device that takes part in every round gives away."""
-    parameters = spec.get("parameters", {}).get("privacy", {})
+    parameters = spec.get("parameters", {})
     if spec["privacy"] == "none":
         return "No noise is added: those who see an update may learn whatever is in it."
     if spec["privacy"] == "uniform":
-        found = Lifetime.of(spec.get("parameters", {}), rounds)
+        found = Lifetime.of(parameters, rounds)
         if found is None:
             return "Say how much noise: a target ε, or a noise multiplier."
         return _told(found.epsilon, "Everybody spends, against the device left out,", words.number(found.delta))
     if spec["privacy"] == "trust":
-        sigma = float(parameters.get("noise_max", 0.6))
+        sigma = TrustPrivacy.of(parameters).noise_max
         spent = exact_epsilon(sigma / math.sqrt(rounds), DELTA)
         return f"{_told(spent, 'A device alone spends')} {RAW_MEMBERS}"
     if spec["privacy"] == "partial":
-        return _mesh(float(parameters.get("epsilon", 1.0)), rounds)
+        return _mesh(PartialPrivacy.of(parameters).epsilon, rounds)
     if spec.get("preset") == "survey":
-        variance = float(spec.get("parameters", {}).get("pricing", {}).get("variance_low", 0.3721))
+        variance = CorrelatedParameters.of(parameters).variance_low
         return _told(exact_epsilon(math.sqrt(variance), 1e-5), "An answer with the least noise spends", "1e−5")
     if spec["privacy"] == "priced":
         return "Each device decides how much it sells, round by round, and stops at its owner's limit."
@@ -89,14 +91,14 @@ def what_if_clusters(graph: Graph, spec: Mapping[str, Any], chosen: Sequence[int
         if int(a) in place and int(b) in place:
             first, second = place[int(a)], place[int(b)]
             direct[first][second] = direct[second][first] = float(trust)
-    privacy = spec.get("parameters", {}).get("privacy", {})
+    privacy = TrustPrivacy.of(spec.get("parameters", {}))
     return {
         "direct": direct,
         "non_iid": 1.0,
         "method": "sweep",
-        "noise_max": float(privacy.get("noise_max", 0.6)),
-        "trust_threshold": float(privacy.get("trust_threshold", 0.7)),
-        "calibration": "exact",
+        "noise_max": privacy.noise_max,
+        "trust_threshold": privacy.trust_threshold,
+        "calibration": privacy.calibration,
     }
 
 

@@ -7,6 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from coterie.parameters import Parameter, ParameterGroup
+from coterie.parameters.rules import TrimmingParameters
+from coterie.parameters.task import PaceParameters, SumsParameters
+
 
 @dataclass(frozen=True, slots=True)
 class Field:
@@ -18,6 +22,7 @@ class Field:
         default: what stands in the form; None leaves the platform's own.
         least, most: bounds of a number; those of the gateway's contract hold besides.
         options: value → label, of a choice.
+        parameter: its declaration, where it is a parameter of the task.
         only: shown only while another field has that value, as (key, value).
     """
 
@@ -32,6 +37,27 @@ class Field:
     options: Mapping[str, str] | None = None
     only: tuple[str, str] | None = None
     required: bool = False
+    parameter: Parameter | None = None
+
+
+KINDS = {int: "integer", float: "number", str: "text"}
+
+
+def declared(group: type[ParameterGroup], name: str, default: Any = None, **changes: Any) -> Field:
+    """The choice of a declared parameter; `default` is the form's, where it differs from the declared one."""
+    item = group.parameters()[name]
+    usual = None if item.is_required else item.default
+    return Field(
+        key=changes.pop("key", name),
+        label=item.title,
+        path=("parameters", group.section, name),
+        kind="choice" if item.options else KINDS[item.form],
+        default=usual if default is None else default,
+        hint=item.help,
+        required=item.is_required,
+        parameter=item,
+        **changes,
+    )
 
 
 COMMON = (
@@ -57,25 +83,13 @@ CLIP = Field("clip_norm", "Clip norm", ("training", "clip_norm"), "number", 1.0,
 ESCROW = Field(
     "escrow", "Escrow, credits", ("escrow_microcredits",), "credits", 100, "The most the task may cost.", 0.0
 )
-SUMS = Field(
-    "sums",
-    "Sums",
-    ("parameters", "sums", "mode"),
-    "choice",
-    "clear",
-    "Secure: of four owners at least, who know each other.",
+SUMS = declared(
+    SumsParameters,
+    "mode",
+    key="sums",
     options={"clear": "clear: the platform sees updates", "secure": "secure: it sees sums alone"},
 )
-COHORT = Field(
-    "cohort_devices",
-    "Devices in one sum",
-    ("parameters", "sums", "cohort_devices"),
-    "integer",
-    0,
-    "0 means all of a round in one; otherwise at least 5.",
-    0,
-    only=("sums", "secure"),
-)
+COHORT = declared(SumsParameters, "cohort_devices", only=("sums", "secure"))
 STEPPING = (
     Field(
         "rule",
@@ -93,16 +107,7 @@ STEPPING = (
             "fedadam": "fedadam: mean, with a step for each number",
         },
     ),
-    Field(
-        "liars",
-        "Devices that may lie",
-        ("parameters", "rule", "f"),
-        "integer",
-        1,
-        "Fewer than half of the devices at least.",
-        0,
-        only=("rule", "nnm+trimmed-mean"),
-    ),
+    declared(TrimmingParameters, "f", 1, key="liars", only=("rule", "nnm+trimmed-mean")),
     Field(
         "pace",
         "Pace",
@@ -114,16 +119,7 @@ STEPPING = (
             "asynchronous": "asynchronous: a step whenever enough updates came",
         },
     ),
-    Field(
-        "buffer",
-        "Updates that make a step",
-        ("parameters", "pace", "buffer"),
-        "integer",
-        3,
-        "At most the devices at least.",
-        1,
-        only=("pace", "asynchronous"),
-    ),
+    declared(PaceParameters, "buffer", 3, only=("pace", "asynchronous")),
     Field(
         "incentive",
         "Pay",

@@ -9,7 +9,23 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from services.console.domain.fields import BATCH, CLIP, COHORT, COMMON, EPOCHS, ESCROW, RATE, STEPPING, SUMS, Field
+from coterie.parameters.pricing import CorrelatedParameters, PayoffParameters, StackelbergParameters
+from coterie.parameters.privacy import OptimisedPrivacy, PartialPrivacy, TrustPrivacy, UniformPrivacy
+from coterie.parameters.task import SurveyParameters
+from coterie.parameters.topology import MeshParameters
+from services.console.domain.fields import (
+    BATCH,
+    CLIP,
+    COHORT,
+    COMMON,
+    EPOCHS,
+    ESCROW,
+    RATE,
+    STEPPING,
+    SUMS,
+    Field,
+    declared,
+)
 from services.console.domain.words import MICRO
 
 Values = Mapping[str, Any]
@@ -42,27 +58,8 @@ PRESETS = (
                 "none",
                 options={"none": "none: the platform sees updates", "uniform": "the same for everybody"},
             ),
-            Field(
-                "target_epsilon",
-                "ε of all rounds together",
-                ("parameters", "privacy", "target_epsilon"),
-                "number",
-                4.0,
-                "The noise of each round follows from it.",
-                1e-6,
-                only=("privacy", "uniform"),
-            ),
-            Field(
-                "delta",
-                "δ of all rounds together",
-                ("parameters", "privacy", "delta"),
-                "number",
-                1e-5,
-                "",
-                1e-15,
-                0.1,
-                only=("privacy", "uniform"),
-            ),
+            declared(UniformPrivacy, "target_epsilon", 4.0, only=("privacy", "uniform")),
+            declared(UniformPrivacy, "delta", 1e-05, only=("privacy", "uniform")),
             SUMS,
             COHORT,
             *STEPPING,
@@ -77,35 +74,10 @@ PRESETS = (
         "Social clusters",
         "Share with friends, hide from others: devices form clusters by trust, and their heads hand in sums.",
         (
-            Field(
-                "trust_threshold",
-                "Trust for raw updates",
-                ("parameters", "privacy", "trust_threshold"),
-                "number",
-                0.7,
-                "From here on a member's update goes to its head without noise.",
-                0.0,
-                1.0,
-            ),
-            Field(
-                "noise_max",
-                "Noise of a device alone",
-                ("parameters", "privacy", "noise_max"),
-                "number",
-                0.6,
-                "σ over the clip norm.",
-                1e-6,
-            ),
+            declared(TrustPrivacy, "trust_threshold"),
+            declared(TrustPrivacy, "noise_max"),
             ESCROW,
-            Field(
-                "credits_per_point",
-                "Credits per point of payoff",
-                ("parameters", "pricing", "credits_per_point"),
-                "number",
-                0.01,
-                "0 shares each round's pot instead.",
-                0.0,
-            ),
+            declared(PayoffParameters, "credits_per_point", 0.01),
             EPOCHS,
             BATCH,
             RATE,
@@ -117,35 +89,10 @@ PRESETS = (
         "Mesh without a server",
         "Devices mix models with neighbours: as they are with those they trust, noised with others.",
         (
-            Field("epsilon", "ε of a noised round", ("parameters", "privacy", "epsilon"), "number", 1.0, "", 1e-6),
-            Field(
-                "clip",
-                "Clip of a sample's gradient",
-                ("parameters", "privacy", "clip"),
-                "number",
-                20.0,
-                "L1 norm.",
-                1e-9,
-            ),
-            Field(
-                "trust_threshold",
-                "Trust for raw parameters",
-                ("parameters", "topology", "trust_threshold"),
-                "number",
-                0.7,
-                "",
-                0.0,
-                1.0,
-            ),
-            Field(
-                "basic_batch",
-                "Samples a round at least",
-                ("parameters", "topology", "basic_batch"),
-                "integer",
-                32,
-                "",
-                1,
-            ),
+            declared(PartialPrivacy, "epsilon"),
+            declared(PartialPrivacy, "clip"),
+            declared(MeshParameters, "trust_threshold"),
+            declared(MeshParameters, "basic_batch"),
             RATE,
         ),
     ),
@@ -155,15 +102,7 @@ PRESETS = (
         "The platform posts a price each round; every device decides how much privacy to sell at it.",
         (
             ESCROW,
-            Field(
-                "accuracy_weight",
-                "What accuracy is worth",
-                ("parameters", "pricing", "accuracy_weight"),
-                "number",
-                0.01,
-                "Against money; larger buys more.",
-                1e-9,
-            ),
+            declared(StackelbergParameters, "accuracy_weight", 0.01),
             Field("steps", "Gradient steps a round", ("training", "steps"), "integer", 1, "", 1),
             Field("learning_rate", "Learning rate", ("training", "learning_rate"), "number", 0.5, "", 1e-9),
             CLIP,
@@ -174,20 +113,12 @@ PRESETS = (
         "Survey",
         "One question, noised answers, an estimate with its error. Nothing is trained.",
         (
-            Field("question", "Question", ("parameters", "survey", "question"), "text", "", required=True),
-            Field("low", "Lowest answer", ("parameters", "survey", "low"), "number", 0.0, required=True),
-            Field("high", "Highest answer", ("parameters", "survey", "high"), "number", 10.0, required=True),
+            declared(SurveyParameters, "question", ""),
+            declared(SurveyParameters, "low", 0.0),
+            declared(SurveyParameters, "high", 10.0),
             ESCROW,
-            Field(
-                "variance_low",
-                "Least noise variance",
-                ("parameters", "pricing", "variance_low"),
-                "number",
-                0.3721,
-                "In ranges squared; 0.3721 keeps one answer below ε = 8.",
-                1e-9,
-            ),
-            Field("error", "Error of the sum, in ranges", ("parameters", "pricing", "error"), "number", 10.0, "", 1e-9),
+            declared(CorrelatedParameters, "variance_low", 0.3721),
+            declared(CorrelatedParameters, "error", 10.0),
         ),
         models=0,
     ),
@@ -196,24 +127,8 @@ PRESETS = (
         "Several models over cells",
         "Devices find out which of several models is theirs; base stations schedule who is served.",
         (
-            Field(
-                "dimension",
-                "Dimension d of the noise problem",
-                ("parameters", "privacy", "dimension"),
-                "number",
-                100.0,
-                "",
-                1.0,
-            ),
-            Field(
-                "privacy_weight",
-                "Weight of privacy",
-                ("parameters", "privacy", "privacy_weight"),
-                "number",
-                0.01,
-                "Larger adds more noise.",
-                1e-9,
-            ),
+            declared(OptimisedPrivacy, "dimension", 100.0),
+            declared(OptimisedPrivacy, "privacy_weight", 0.01),
             EPOCHS,
             RATE,
         ),
@@ -266,6 +181,8 @@ def fault_of(field: Field, value: Any, contract: Mapping[str, Any]) -> str | Non
         max(field.least, rule.get("minimum", -math.inf) / scale),
         min(field.most, rule.get("maximum", math.inf) / scale),
     )
+    if field.parameter is not None and not field.parameter.limits.allow(number):
+        return f"Give {field.parameter.allowed}."
     if number < least:
         return f"At least {least:g}."
     return f"At most {most:g}." if number > most else None
