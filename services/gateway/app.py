@@ -1,4 +1,4 @@
-"""The gateway put together: the only file that knows all the others."""
+"""Composition root of the gateway: the only file that knows all the others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from services.gateway.usecases.heartbeats import HeartbeatBatcher
 from services.gateway.usecases.long_polls import LongPoller
 from services.gateway.wire import openapi
 from services.gateway.wire.middleware import RequestMiddleware
-from services.gateway.wire.responses import JsonResponse, refuse, refuse_http, refuse_invalid
+from services.gateway.wire.responses import JsonResponse, handle_error, handle_http, handle_invalid
 from services.kit.database.blobs import BlobStore
 from services.kit.errors import CoterieError
 from services.kit.rpc.service_clients import ServiceClients
@@ -51,9 +51,9 @@ def build(settings: GatewaySettings) -> FastAPI:
             "logs": False,
         },  # the middleware measures; asking costs every request
         exception_handlers={
-            CoterieError: refuse,
-            RequestValidationError: refuse_invalid,
-            HTTPException: refuse_http,
+            CoterieError: handle_error,
+            RequestValidationError: handle_invalid,
+            HTTPException: handle_http,
         },
     )
     app.router.routes.extend(served(route for module in ROUTERS for route in module.router.routes))
@@ -64,7 +64,7 @@ def build(settings: GatewaySettings) -> FastAPI:
 
 
 def _open(settings: GatewaySettings) -> Dependencies:
-    """What routes are given, built from settings; call from within the event loop."""
+    """Build the dependencies of routes; call from within the event loop."""
     platform = ServiceClients.open(settings)
     return Dependencies(
         settings,

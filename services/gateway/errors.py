@@ -1,4 +1,4 @@
-"""What the gateway itself refuses; everything else is a service's word, passed on."""
+"""Errors that the gateway itself raises; all others come from the services."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class MissingKey(Unauthenticated):
 
 
 class TooManyWrongKeys(Unavailable):
-    """Too many keys that nobody has came from the caller's address."""
+    """Too many unknown keys came from the caller's address."""
 
 
 class RoleNotAllowed(PermissionDenied):
@@ -18,11 +18,11 @@ class RoleNotAllowed(PermissionDenied):
 
 
 class NotYours(PermissionDenied):
-    """The caller asked for something that is somebody else's."""
+    """The caller asked for an object of another owner or publisher."""
 
 
 class NotLinked(PermissionDenied):
-    """Only a browser that was linked on the device decides."""
+    """Only a browser linked on the device may decide."""
 
 
 class BodyTooLarge(TooLarge):
@@ -50,7 +50,7 @@ class UnknownCell(NotFound):
 
 
 class Stopping(Unavailable):
-    """This gateway is shutting down; another, or its successor, will answer."""
+    """The gateway is shutting down."""
 
 
 class BadShareSize(InvalidInput):

@@ -1,10 +1,10 @@
-"""The platform's error tree: what went wrong, in one word (kind), one token (reason) and one sentence (message).
+"""The platform's error tree: each error has a kind, a stable reason token and a message.
 
     CoterieError
     ├── InvalidInput        the request itself is wrong; repeating it cannot help
-    │   └── Unprocessable   its form is right, but what it holds cannot be true or cannot be served
-    ├── Unauthenticated     nobody is known to be asking
-    ├── PermissionDenied    somebody known may not do this
+    │   └── Unprocessable   well formed, but the content cannot be true or cannot be served
+    ├── Unauthenticated     no valid credentials
+    ├── PermissionDenied    the caller may not do this
     ├── NotFound            the thing named does not exist
     ├── AlreadyExists       a different thing with that name exists
     ├── Conflict            the thing exists but is in the wrong state

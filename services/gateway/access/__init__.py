@@ -1,1 +1,1 @@
-"""Who may: the table of roles, the door where keys are known, the guard of every route, whose things are whose."""
+"""Authentication, the table of roles, the guard of every route, and ownership."""

@@ -1,4 +1,4 @@
-"""The door: who holds an API key, remembered for a few seconds, and forgotten at once when a key changes here."""
+"""API-key authentication, cached for a few seconds; a key change through this gateway invalidates the cache at once."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ MET_SECONDS = 3600.0
 class Authenticator:
     """Turns an `Authorization` header into a principal.
 
-    Answers of the registry are kept for `seconds`, at most `size` of them, under the SHA-256 of the key, so the keys
-    themselves are not kept. Only good answers are kept: guessing keys cannot push real ones out. An address that
-    guesses is not heard for a while, except with keys that were good within the last hour: its neighbours go on.
+    The cache holds at most `size` principals for `seconds`, under the SHA-256 of their keys. Only valid keys are
+    cached, so guessing cannot evict real ones. An address that guesses is blocked for a while, except for keys that
+    were valid within the last hour.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Authenticator:
     async def _ask(self, key: str, place: bytes) -> trust_pb2.Principal:
         changes = self._changes
         try:
-            with acting_as(SERVICE):  # nobody is known yet: the gateway asks for itself
+            with acting_as(SERVICE):  # not authenticated yet: the gateway asks for itself
                 principal = await self._registry.Authenticate(trust_pb2.AuthenticateRequest(api_key=key))
         except InvalidInput as error:  # not even the shape of a key
             raise Unauthenticated("the API key is not known; ask an admin for one") from error

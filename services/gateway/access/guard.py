@@ -1,4 +1,4 @@
-"""Every route's gate: first who asks, then whether it may, then how much it sends; only then is anything parsed."""
+"""The guard of every route: authenticate, check the role, limit the body, and only then parse."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class StrictRequest(Request):
     """A request whose JSON is real JSON (no NaN, no lone surrogates) and free of NUL, which databases refuse."""
 
     content: bytes | None = None
-    """The body, if it was read already, within a limit."""
+    """The body, if the guard has read it."""
 
     async def body(self) -> bytes:
         return await super().body() if self.content is None else self.content
@@ -38,7 +38,7 @@ class StrictRequest(Request):
 
 
 class GuardedRoute(APIRoute):
-    """A route that opens to the roles `ACCESS` names for it and to nobody else."""
+    """A route that is open only to the roles that `ACCESS` lists for it."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()

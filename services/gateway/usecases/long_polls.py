@@ -16,26 +16,26 @@ T = TypeVar("T")
 
 
 class LongPoller:
-    """Waits on behalf of callers until it is told to `stop`, at shutdown."""
+    """Waits for upstream calls; ends early when the caller disconnects or the gateway stops."""
 
     def __init__(self) -> None:
         self._waiting: set[Any] = set()
         self._stopped = False
 
     def stop(self) -> None:
-        """Lets nobody wait any more."""
+        """Cancel every wait, now and later; called at shutdown."""
         self._stopped = True
         for call in self._waiting:
             call.cancel()
 
     async def wait(self, request: Request, awaited: Awaitable[T]) -> T:
-        """The result of a call, unless there is nobody left to tell or no time left to tell it.
+        """The result of an upstream call; raises `Stopping` when the caller has gone or the gateway stops.
 
-        A call to a service is awaited as it is, not in a task of its own: there are as many of these as devices.
+        The call is awaited directly, without another task: there is one long poll per device.
         """
         call: Any = asyncio.ensure_future(awaited) if iscoroutine(awaited) else awaited
-        leaving = asyncio.create_task(_gone(request))
-        leaving.add_done_callback(lambda gone: gone.cancelled() or call.cancel())
+        disconnect = asyncio.create_task(_gone(request))
+        disconnect.add_done_callback(lambda gone: gone.cancelled() or call.cancel())
         self._waiting.add(call)
         try:
             if self._stopped:
@@ -43,12 +43,12 @@ class LongPoller:
             result: T = await call
             return result
         except asyncio.CancelledError:
-            if self._stopped or leaving.done():
+            if self._stopped or disconnect.done():
                 raise Stopping("this gateway is shutting down; ask again in a moment") from None
             raise
         finally:
             self._waiting.discard(call)
-            leaving.cancel()
+            disconnect.cancel()
 
 
 async def _gone(request: Request) -> None:

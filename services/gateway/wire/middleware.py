@@ -1,4 +1,4 @@
-"""What surrounds every request, as plain ASGI: a request id in and out, a measure, and an answer to the unforeseen."""
+"""Request middleware: request id in and out, security headers, metrics, traces, and responses to unexpected errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from prometheus_client import Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from services.gateway.wire.responses import fault
+from services.gateway.wire.responses import internal_error
 from services.kit.observability import traces
 from services.kit.observability.latency import LATENCY
 from services.kit.observability.logs import get_logger
@@ -16,24 +16,24 @@ from services.kit.rpc.principal import current_request_id, set_request_id
 
 REQUEST_SECONDS = Histogram(
     "coterie_http_seconds",
-    "Time a request took, from its head to the last byte of the answer.",
+    "Duration of a request, from its head to the last byte of the response.",
     ["method", "route"],
     buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30),
 )
-REQUEST_TOTAL = Counter("coterie_http_total", "Requests answered, by status.", ["method", "route", "status"])
+REQUEST_TOTAL = Counter("coterie_http_total", "Requests by status.", ["method", "route", "status"])
 HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-"""What browsers may do with any answer."""
+"""Security headers of every response."""
 _METHODS = frozenset({"GET", "PUT", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 _log = get_logger()
 
 
 class RequestMiddleware:
-    """ASGI middleware."""
+    """ASGI middleware around every request."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -54,7 +54,7 @@ class RequestMiddleware:
             traces.answered(span, _method(scope), _route(scope), status)
 
     async def _measured(self, scope: Scope, receive: Receive, send: Send) -> int:
-        """Serves a request; the status of the answer."""
+        """Serve a request; return the status of the response."""
         started = time.perf_counter()
         request_id = set_request_id(_header(scope, b"x-request-id"))
         status = 0
@@ -70,10 +70,10 @@ class RequestMiddleware:
             await self._app(scope, receive, send_named)
         except Exception:
             _log.exception("request failed", method=scope["method"], path=scope["path"])
-            if status:  # the answer is under way: cutting it short is the only way left to say so
+            if status:  # the response has begun: all that is left is to cut it short
                 status = 500
                 raise
-            await fault()(scope, receive, send_named)
+            await internal_error()(scope, receive, send_named)
         finally:
             self._measure(scope, status or 500, time.perf_counter() - started)
         return status or 500
@@ -85,7 +85,7 @@ class RequestMiddleware:
             measures = REQUEST_SECONDS.labels(*place[:2]), REQUEST_TOTAL.labels(*place)
             self._measures[place] = measures
         measures[0].observe(seconds)
-        if b"wait=" not in scope.get("query_string", b""):  # who asks to wait is not kept waiting
+        if b"wait=" not in scope.get("query_string", b""):  # long polls wait by request
             LATENCY.add(seconds)
         measures[1].inc()
 

@@ -106,7 +106,7 @@ def _policy(page: str) -> str:
 def _complete(operation: dict[str, Any]) -> None:
     roles = ACCESS.get(operation["operationId"], NOBODY)
     public = roles is PUBLIC
-    who = "everybody, without a key" if public else ", ".join(sorted(roles))
+    who = "everyone, without a key" if public else ", ".join(sorted(roles))
     operation["description"] = f"{operation.get('description', '')}\n\nOpen to: {who}.".strip()
     operation["security"] = [] if public else [{"api_key": []}]
     answers = operation["responses"]

@@ -1,4 +1,4 @@
-"""How the gateway answers: JSON by orjson, and every refusal as `application/problem+json` (RFC 9457)."""
+"""Responses: JSON by orjson, and every error as `application/problem+json` (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _log = get_logger()
 
 
 class JsonResponse(Response):
-    """A JSON answer from plain Python."""
+    """A JSON response from plain Python values."""
 
     media_type = "application/json"
 
@@ -58,7 +58,7 @@ class JsonResponse(Response):
 
 
 def message_response(message: Message, status: int = 200) -> JsonResponse:
-    """A message as a JSON answer."""
+    """A protobuf message as a JSON response."""
     return JsonResponse(to_json(message), status)
 
 
@@ -70,7 +70,7 @@ def problem(
     details: Mapping[str, Any] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """A refusal: status, stable reason, a sentence for people, and what else helps."""
+    """A problem document: status, stable reason, a sentence for people, and details."""
     document = {
         "type": f"urn:coterie:problem:{reason}",
         "title": TITLE_OF_STATUS.get(status, HTTPStatus(status).phrase),
@@ -88,23 +88,23 @@ def problem(
     return Response(orjson.dumps(document), status, extra, "application/problem+json")
 
 
-def fault() -> Response:
-    """The answer to what nobody foresaw: fixed text, the log knows more."""
+def internal_error() -> Response:
+    """The response to an unexpected error: fixed text; the log has the details."""
     return problem(500, "internal", FAULT_TEXT)
 
 
-async def refuse(_: Request, error: Exception) -> Response:
-    """The answer to one of the platform's errors."""
+async def handle_error(_: Request, error: Exception) -> Response:
+    """Respond to one of the platform's errors."""
     assert isinstance(error, errors.CoterieError)
     status = next((STATUS_OF_KIND[kind] for kind in type(error).__mro__ if kind in STATUS_OF_KIND), 500)
     if status == 500:
-        _log.error("upstream fault", reason=error.reason, message=error.message)
-        return fault()
+        _log.error("upstream error", reason=error.reason, message=error.message)
+        return internal_error()
     return problem(status, error.reason, error.message, details=error.details)
 
 
-async def refuse_invalid(_: Request, error: Exception) -> Response:
-    """The answer to a body, path or query that does not fit the schema: 400, naming the first offending field."""
+async def handle_invalid(_: Request, error: Exception) -> Response:
+    """Respond to a body, path or query that does not match the schema: 400, naming the first wrong field."""
     assert isinstance(error, RequestValidationError)
     faults = [
         {"field": ".".join(str(part) for part in item["loc"]), "message": item["msg"]} for item in error.errors()[:20]
@@ -118,8 +118,8 @@ async def refuse_invalid(_: Request, error: Exception) -> Response:
     )
 
 
-async def refuse_http(_: Request, error: Exception) -> Response:
-    """The answer to a path or method nobody serves."""
+async def handle_http(_: Request, error: Exception) -> Response:
+    """Respond to an unknown path or method."""
     assert isinstance(error, HTTPException)
     reason = {400: errors.InvalidInput.reason, 404: "unknown_path", 405: "method_not_allowed"}.get(
         error.status_code, "refused"

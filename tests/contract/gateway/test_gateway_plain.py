@@ -10,11 +10,12 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
+from starlette.routing import Route
 
 from coterie_api.aggregation.v1 import aggregation_pb2
 from coterie_api.enums.v1 import enums_pb2 as words
 from services.gateway.app import build
-from services.gateway.routes.plain import PLAIN, PlainRoute, declared
+from services.gateway.routes.plain import PLAIN, PlainEndpoint, declared
 from tests.contract.gateway.conftest import bearer
 from tests.contract.gateway.fakes import FakePlatform
 
@@ -146,7 +147,7 @@ async def test_plain_heartbeat_equals_fastapi(ask_both: Ask, role: str) -> None:
 
 
 def test_plain_routes_serve_their_declared_methods_only(app: FastAPI) -> None:
-    routes = [route for route in app.router.routes if isinstance(route, PlainRoute)]
+    routes = [r for r in app.router.routes if isinstance(r, Route) and isinstance(r.endpoint, PlainEndpoint)]
     assert {route.name for route in routes} == PLAIN
     assert {method for route in routes for method in route.methods or ()} == {"GET", "PUT", "POST"}
 
