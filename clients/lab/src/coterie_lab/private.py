@@ -197,21 +197,21 @@ class Row:
 
 
 EVENLY = (
-    Row("50 devices, ε = 4, all there (quorum 0.9)", Setting(50, 4.0)),
+    Row("50 devices, ε = 4, all present (quorum 0.9)", Setting(50, 4.0)),
     Row("50 devices, ε = 4, 30 % lost (quorum 0.65)", Setting(50, 4.0, quorum=0.65, lost=0.3)),
-    Row("250 devices, ε = 2, all there (quorum 0.9)", Setting(250, 2.0)),
+    Row("250 devices, ε = 2, all present (quorum 0.9)", Setting(250, 2.0)),
     Row("250 devices, ε = 2, 30 % lost (quorum 0.65)", Setting(250, 2.0, quorum=0.65, lost=0.3)),
 )
 UNEVENLY = tuple(Row(row.name, replace(row.setting, steps=20, concentration=UNEVEN)) for row in (EVENLY[0], EVENLY[2]))
 CLIPS = (
-    Row("stays at 4", Setting(50, 4.0, clip_norm=4.0)),
-    Row("begins at 4, follows the median", Setting(50, 4.0, clip_norm=4.0, adaptive=True)),
-    Row("stays at 0.02", Setting(50, 4.0, clip_norm=0.02)),
-    Row("begins at 0.02, follows the median", Setting(50, 4.0, clip_norm=0.02, adaptive=True)),
+    Row("fixed at 4", Setting(50, 4.0, clip_norm=4.0)),
+    Row("starts at 4, follows the median", Setting(50, 4.0, clip_norm=4.0, adaptive=True)),
+    Row("fixed at 0.02", Setting(50, 4.0, clip_norm=0.02)),
+    Row("starts at 0.02, follows the median", Setting(50, 4.0, clip_norm=0.02, adaptive=True)),
 )
 ON_MNIST = Setting(250, 4.0, clip_norm=0.2, rate=0.1, steps=2)
 MNIST = (
-    Row("250 devices, ε = 4, all there (quorum 0.9)", ON_MNIST),
+    Row("250 devices, ε = 4, all present (quorum 0.9)", ON_MNIST),
     Row("250 devices, ε = 4, 30 % lost (quorum 0.65)", replace(ON_MNIST, quorum=0.65, lost=0.3)),
 )
 UNBOUND = (Row("no clip norm either, 5 steps a round", replace(ON_MNIST, clip_norm=1e9, steps=5)),)
@@ -241,9 +241,9 @@ def page(digits: Images, mnist: Images | None, seeds: range) -> str:
     """The page, measured now."""
     lifetime = Lifetime(EVENLY[0].setting.multiplier, EVENLY[0].setting.rounds, DELTA)
     text = HEAD.format(seeds=len(seeds), lifetime=lifetime)
-    text += f"\n## {digits.name}, classes dealt evenly\n\n5 steps of rate 1 a round, clip norm 0.5.\n\n"
+    text += f"\n## {digits.name}, even classes\n\n5 steps of rate 1 a round, clip norm 0.5.\n\n"
     text += measured(digits, EVENLY, seeds)
-    text += "\n## The same, dealt unevenly\n\nDirichlet 0.5: a device has few classes. 20 steps of rate 1 a round.\n\n"
+    text += "\n## Uneven data\n\nThe same with Dirichlet 0.5: a device has few classes. 20 steps of rate 1 a round.\n\n"
     text += measured(digits, UNEVENLY, seeds)
     text += CLIPPED + measured(digits, CLIPS, seeds, ("secure sum", "no noise"))
     text += market_part()
@@ -259,7 +259,7 @@ def market_part() -> str:
     )
     lines = [
         ["one example, as charged", f"{charged:.1f}", f"{charged:.1f}"],
-        [f"one example, by what is seen, one step a round, h = {honest}", f"{charged:.1f}", f"{summed:.1f}"],
+        [f"one example, from what is visible, one step a round, h = {honest}", f"{charged:.1f}", f"{summed:.1f}"],
         ["the whole device", "∞", "∞"],
     ]
     return SOLD.format(devices=MARKET_DEVICES, rounds=MARKET_ROUNDS, rho=MARKET_RHO, delta=DELTA) + table(
@@ -269,33 +269,32 @@ def market_part() -> str:
 
 def mnist_part(mnist: Images, seeds: range) -> str:
     """The page's last section, measured now."""
-    text = f"\n## {mnist.name}\n\n{len(mnist.train):,} training images, classes dealt evenly, {len(mnist.test):,} test "
+    text = f"\n## {mnist.name}\n\n{len(mnist.train):,} training images, even classes, {len(mnist.test):,} test "
     text += "images; 2 steps of rate 0.1 a round, clip norm 0.2.\n\n"
     return text + measured(mnist, MNIST, seeds) + "\n" + measured(mnist, UNBOUND, seeds, ("no noise",))
 
 
-HEAD = """# Private and useful
+HEAD = """# Privacy and accuracy
 
-Written by `python -m coterie_lab.private --full`, {seeds} seeds: accuracy after 50 rounds, mean ± deviation over them.
-Softmax; each device takes full-batch steps on its own samples. All rounds are composed at δ = 1e-05. The price of the
-first row, as a device that joins is told it: {lifetime}. z is the noise of a round over the clip norm, h the number of
-honest devices that a secure sum shares it out over. Clipping, grid, count and noise are the product's code; masks
-cancel and are left out. Rate, steps and clip norm were chosen in trials on the same images; that choice is not charged.
+Written by `python -m coterie_lab.private --full`, {seeds} seeds: accuracy after 50 rounds, mean ± standard deviation.
+Softmax; each device takes full-batch steps on its own samples. All rounds compose at δ = 1e-05. Cost of the first row
+as a joining device sees it: {lifetime}. z is the noise of a round divided by the clip norm, h the number of honest
+devices that share it in a secure sum. Clipping, grid, count and noise use the product's code; masks cancel and are
+left out. Rate, steps and clip norm were tuned on the same images without charge.
 """
 CLIPPED = """
 ## The clip norm
 
-50 devices, ε = 4, dealt evenly. A wrong norm costs accuracy; following the median of the norms
-(`privacy.clip_quantile` 0.5) brings back a part of it, and the count it needs is paid for by the same charge.
+50 devices, ε = 4, even data. A wrong clip norm costs accuracy. Following the median of the norms
+(`privacy.clip_quantile` 0.5) recovers part of it; the same charge covers the count it needs.
 
 """
 SOLD = """
 ## The market
 
 {devices} devices, {rounds} rounds, each sells ρ = {rho} a round (the mean of market-agents.md), δ = {delta:g}.
-In the clear the platform sees every update; masked, it sees their sum, which holds the noise of all. Devices are
-charged the same: that the noise of others adds up is proved for one step a round with equal weights and no more, and
-rests on them.
+In the clear the platform sees every update; masked, it sees their sum with the noise of all. Devices are charged the
+same: that the others' noise adds up is proved only for one step a round with equal weights.
 
 """
 
