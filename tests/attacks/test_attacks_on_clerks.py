@@ -338,7 +338,7 @@ def test_survivors_with_one_id_three_times_are_refused(sum_fixture: SumFixture) 
     with pytest.raises(BadTerms):
         read_survivors(canonical.encode([[device, root.hex()] for device, root in padded]))
     for desk in sum_fixture.desks.values():
-        with pytest.raises(BadSurvivors, match="twice"):
+        with pytest.raises(BadSurvivors, match="without duplicates"):
             desk.agree(terms, sum_fixture.participants, padded)
 
 

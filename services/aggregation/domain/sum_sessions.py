@@ -179,7 +179,7 @@ def told_by(members: Sequence[CommitteeMember]) -> Told:
 
 
 def agreed(members: Sequence[CommitteeMember]) -> int:
-    """How many clerks agreed to the survivors."""
+    """Number of clerks that committed to the survivors."""
     return sum(bool(member.commit_signature) for member in members)
 
 

@@ -24,7 +24,7 @@ from services.kit.rpc.service_clients import ServiceClients
 from services.kit.runtime.clock import Clock
 
 SILENT_SECONDS = 60.0
-"""Four heartbeats missed: such a device is called as a clerk only if there is nobody else."""
+"""Four missed heartbeats: such a device becomes a clerk only if no other can."""
 _TIE = 1e-9
 _MOST_ASKED = 10_000
 Wishes = Mapping[str, frozenset[str]]
@@ -62,7 +62,7 @@ class CommitteeSelection:
     async def choose(
         self, live: OpenRound, session: SumSession, rules: SumRules, silent: Sequence[CommitteeMember]
     ) -> Called:
-        """The best committee; of equally trusted ones, one that nobody would decline.
+        """The best committee; of equally trusted ones, one that no participant would decline.
 
         Those not heard of for long are asked only if there is no other.
         """

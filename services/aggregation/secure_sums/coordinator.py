@@ -296,7 +296,7 @@ class Coordinator:
         return fresh is not None and (fresh.state, fresh.candidates) == (session.state, session.candidates)
 
 
-UNWILLING = "it does not take these clerks: let it verify them, or enrol more devices that everybody knows"
+UNWILLING = "it does not accept these clerks: let it verify them, or enrol more devices that all participants know"
 """Noted for a device that named other clerks, or declined some of these before."""
 
 
@@ -310,7 +310,7 @@ def _called(
 ) -> list[Event]:
     names = ", ".join(member.device_id for member in committee.members)
     message = (
-        f"{session.name}: called as clerks {names}; whoever of the participants trusts them least does so by "
+        f"{session.name}: selected clerks {names}; the least trust of a participant in them is "
         f"{committee.least_trust:.2f}"
     )
     late = "offered no key in time and is replaced"

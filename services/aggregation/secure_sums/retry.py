@@ -27,7 +27,7 @@ from services.kit.runtime.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Ends sum_sessions."""
+    """Extends, restarts or ends sum sessions."""
 
     database: Database
     clients: ServiceClients
@@ -106,7 +106,7 @@ class Retry:
             await sum_sessions.add_sessions(tx, [fresh])
             await self._reject(tx, live, session, cheats)
             await rounds.assign_again(tx, session.task_id, session.round, list(people.keys))
-            # A round in closing goes back: another sum of it is counted anew.
+            # A round in closing goes back: another sum of it is counted again.
             await rounds.change_round(
                 tx, session.task_id, session.round, expected=RoundState.CLOSING, state=RoundState.OPEN
             )
@@ -189,7 +189,7 @@ class Retry:
 
 
 def cheating(session: SumSession, members: Sequence[CommitteeMember]) -> frozenset[str]:
-    """Devices that so many clerks fault that one of these is honest."""
+    """Devices that at least t clerks fault, so that one of these clerks is honest."""
     faults = {member.position: member.faults for member in members if member.position >= 0}
     return rejected_devices(faults, session.read_terms.threshold) if session.terms else frozenset()
 

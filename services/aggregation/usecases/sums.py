@@ -142,7 +142,7 @@ class SumUseCases:
         if member is None:
             raise _stranger(device_id)
         if not _counting(session).survivors:
-            raise SumOver("the clerks are still checking; ask for duties again")
+            raise SumOver("the clerks have not fixed the survivors yet; ask for duties again")
         return session
 
     async def agreements(self, place: Place, device_id: str) -> dict[str, str]:
@@ -175,7 +175,7 @@ class SumUseCases:
                 raise BadCommit("another clerk has offered this very key; make one of your own")
             await sum_sessions.change_member(tx, place, device_id, session_key=session_key, offer=signature)
         if all(each.session_key for each in others if each.state is ClerkState.SERVING):
-            self._wake_chair(place)
+            self._wake_coordinator(place)
 
     async def ready_check(
         self, place: Place, device_id: str, candidates: str, ready: Sequence[str], faults: Mapping[str, str]
@@ -196,7 +196,7 @@ class SumUseCases:
             )
             members = await sum_sessions.list_members(tx, place)
         if sum(each.checked_list == candidates for each in members) >= session.read_terms.quorum:
-            self._wake_chair(place)
+            self._wake_coordinator(place)
 
     async def agree(self, place: Place, device_id: str, digest: str, signature: str) -> None:
         """Takes a clerk's agreement to the survivors."""
@@ -230,7 +230,7 @@ class SumUseCases:
             members = [member if each.device_id == device_id else each for each in members]
             wanted = await self._want(tx, session.read_terms, member, members)
         if is_told(votes_of(session.read_terms, members), members):
-            self._wake_chair(place)
+            self._wake_coordinator(place)
         return wanted
 
     async def _want(
@@ -267,7 +267,7 @@ class SumUseCases:
             await sum_sessions.put_share(tx, Share(*where, share, device_id, self._clock.now(), digest))
             members, shares = await sum_sessions.list_members(tx, place), await sum_sessions.list_shares(tx, place)
         if not missing_shares(session.read_terms, members, shares):
-            self._wake_chair(place)
+            self._wake_coordinator(place)
 
     # --- parts --------------------------------------------------------------------------------------------------------
 
@@ -278,8 +278,8 @@ class SumUseCases:
             raise _stranger(device_id)
         return _counting(session), member
 
-    def _wake_chair(self, place: Place) -> None:
-        """When enough have spoken for it to go on; while somebody is silent, time wakes it."""
+    def _wake_coordinator(self, place: Place) -> None:
+        """Wake the coordinator when enough clerks have answered; otherwise its timer does."""
         self._notifier.notify(f"task:{place.task}")
 
 
@@ -306,7 +306,7 @@ def _counting(session: SumSession) -> SumSession:
 
 def _check_survivors(session: SumSession, digest: str) -> None:
     if not session.survivors:
-        raise SumOver("the clerks are still checking; ask for duties again")
+        raise SumOver("the clerks have not fixed the survivors yet; ask for duties again")
     if digest != session.digest:
         raise ConflictingCommit("the survivors of this session are others; read them again")
 

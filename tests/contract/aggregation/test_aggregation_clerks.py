@@ -103,7 +103,7 @@ async def test_device_taking_none_of_the_best_clerks_is_excluded_before_terms(
     assert ended.state == words.TASK_STATE_FINISHED, ended.reason
     assert (await states(client, task_id))["dev_f"] == words.PARTICIPATION_STATE_DECLINED
     told = [e for e in await client.events(task_id) if e.kind == words.EVENT_KIND_WORK_DECLINED]
-    assert [(e.device_id, "does not take these clerks" in e.message) for e in told] == [("dev_f", True)]
+    assert [(e.device_id, "does not accept these clerks" in e.message) for e in told] == [("dev_f", True)]
 
 
 async def test_those_who_declined_clerks_get_others_in_the_next_session(

@@ -28,7 +28,7 @@ from coterie.secure_sums.terms import BadTerms, Participants, Place, Terms, surv
 
 POLL_SECONDS = 5.0
 BUSY_SECONDS = 10.0
-"""After so long at other work than waiting, a device without a seat asks for duties by itself."""
+"""A device that is busy and serves no committee asks for duties at this interval."""
 _HASTY_SECONDS = 0.2
 _FAILED_SECONDS = 1.0
 _log = logging.getLogger("coterie.clerk")
@@ -78,7 +78,7 @@ class Clerking:
             self._called.set()
 
     def _rest(self) -> None:
-        """Until it is called, where it will be told so; whoever has a seat does not rest."""
+        """Wait for a call if the work poll reports calls; a committee member does not wait."""
         self._seated = self._clerk.is_seated
         while not self._seated and self._is_told and not self._called.wait(BUSY_SECONDS):
             pass
@@ -134,12 +134,12 @@ class Clerking:
 
     def _answer(self, _duty: Duty, place: Place) -> None:
         terms, survivors = self._terms(place), self._survivors.get(place)
-        if survivors is None:  # started anew since it agreed
+        if survivors is None:  # restarted since its commit
             survivors = survivors_digest(terms.digest, self._platform.sum_survivors(place))
         agreements = self._platform.sum_commits(place)
         try:
             answer = self._clerk.answer(terms, survivors, agreements)
-        except ReadyCheckMissing:  # started anew since it agreed
+        except ReadyCheckMissing:  # restarted since its commit
             self._agreed(place)
             answer = self._clerk.answer(terms, survivors, agreements)
         self._tell(place, answer)
@@ -187,7 +187,7 @@ class Clerking:
             )
 
     def _agreed(self, place: Place) -> tuple[bytes, bytes]:
-        """Digest of the survivors and this clerk's signature of it; checked again if it was started anew."""
+        """Digest of the survivors and this clerk's signature of it; repeats the ready check after a restart."""
         terms, survivors = self._terms(place), self._platform.sum_survivors(place)
         participants = self._participants(terms)
         try:

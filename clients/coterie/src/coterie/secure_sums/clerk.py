@@ -41,11 +41,11 @@ class BadSurvivors(ClerkRefuses):
 
 
 class ReadyCheckMissing(ClerkRefuses):
-    """The clerk does not have the seeds at hand (it was started anew); ready_check and agree again, then ask again."""
+    """The clerk has restarted and lost the seeds; repeat the ready check and the commit, then ask again."""
 
 
 class TooFewCommits(ClerkRefuses):
-    """Fewer than q clerks agreed to these survivors; nothing is told."""
+    """Fewer than q clerks committed to these survivors, so the clerk reveals nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +138,18 @@ class Clerk:
         """Sums of this clerk's shares, if it and q clerks in all agreed to the survivors D."""
         position, _ = self._seat(terms)
         if self._cabinet.agreed(terms.place) != (terms.digest, survivors):
-            raise BadSurvivors("this clerk has not agreed to these survivors; nothing is told")
+            raise BadSurvivors(
+                "this clerk has not agreed to these survivors, so it reveals nothing; commit to them first"
+            )
         if _agreeing(terms, survivors, agreements) < commit_quorum(len(terms.clerks), terms.threshold):
-            raise TooFewCommits("too few clerks agreed to these survivors; nothing is told")
+            raise TooFewCommits(
+                "too few clerks committed to these survivors, so this clerk reveals nothing; wait for more commits"
+            )
         session = self._sessions.get(terms.place)
         if session is None or session.agreed is None or session.agreed[0] != survivors:
-            raise ReadyCheckMissing("this clerk was started anew; show it the letters and the survivors again")
+            raise ReadyCheckMissing(
+                "this clerk has restarted and lost its seeds; send it the letters and the survivors again"
+            )
         if session.answer is None:
             session.answer = self._summed(terms, position, survivors, session.agreed[1])
         return session.answer
@@ -190,20 +196,20 @@ class Clerk:
         """What was opened of each survivor, if this clerk can agree to the set."""
         names = [device for device, _ in survivors]
         if names != sorted(set(names), key=str.encode):
-            raise BadSurvivors("survivors are listed by id, nobody twice")
+            raise BadSurvivors("the list of survivors must be sorted by id without duplicates")
         if len(names) < terms.least:
             raise BadSurvivors(f"{len(names)} survivors are fewer than the {terms.least} the terms promise")
         session = self._sessions.get(terms.place)
         if session is None or session.terms != terms.digest:
-            raise ReadyCheckMissing("this clerk has checked nobody under these terms; show it the letters again")
+            raise ReadyCheckMissing("this clerk has checked no candidates under these terms; send it the letters again")
         members = {}
         for device, root in survivors:
             known = session.opened.get((device, root))
             if known is None:
-                raise BadSurvivors("somebody among the survivors was not checked by this clerk with these seeds")
+                raise BadSurvivors(f"survivor {device} was not checked by this clerk with these seeds")
             members[device] = known
         if lonely(members, participants.key_digests, members):
-            raise BadSurvivors("somebody among the survivors is without the company it insists on")
+            raise BadSurvivors("a survivor lacks the company it requires among the survivors")
         return members
 
     def _summed(self, terms: Terms, position: int, survivors: bytes, members: list[tuple[str, Opened]]) -> Answer:

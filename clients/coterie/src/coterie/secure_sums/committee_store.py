@@ -106,7 +106,7 @@ class Cabinet:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it holds no live session key: nobody counts on this clerk."""
+        """Whether it holds no live session key, so that no sum depends on this clerk."""
         with self._transaction() as database:
             return database.execute("SELECT 1 FROM sessions LIMIT 1").fetchone() is None
 

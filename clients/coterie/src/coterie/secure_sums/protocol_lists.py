@@ -62,7 +62,7 @@ def survivors_text(survivors: Survivors) -> str:
 
 
 def read_survivors(text: str) -> list[tuple[str, bytes]]:
-    """Survivors of a canonical list; `BadTerms` unless they are by id, nobody twice."""
+    """Survivors of a canonical list; `BadTerms` unless they are sorted by id without duplicates."""
     try:
         return [
             (device, canonical.hexadecimal(root, DIGEST_BYTES, "a survivor's root"))
@@ -122,7 +122,7 @@ def lonely(opened: Mapping[str, Opened], key_digests: Mapping[str, bytes], among
 
 
 def in_company(opened: Mapping[str, Opened], key_digests: Mapping[str, bytes]) -> set[str]:
-    """The largest set in which everybody has the company it insists on: the lonely are dropped until none is left."""
+    """The largest set in which each device has the company it requires; others are dropped until none lacks it."""
     left = set(opened)
     while dropped := lonely(opened, key_digests, left):
         left -= dropped

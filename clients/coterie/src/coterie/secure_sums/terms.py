@@ -33,7 +33,7 @@ _CLERK: dict[str, type] = dict.fromkeys(("device", "owner", "signing_key", "sess
 
 
 class BadTerms(Exception):
-    """Terms, or a list that belongs to them, that nobody should act on."""
+    """Terms, or a list that belongs to them, that are invalid."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -152,7 +152,7 @@ class Terms:
         return held_shares(len(self.clerks), self.threshold, position)
 
     def _check(self) -> None:
-        """`BadTerms` unless the document holds together: what no honest platform writes, nobody acts on."""
+        """Raise `BadTerms` unless the fields are consistent with each other."""
         try:
             check_committee(len(self.clerks), self.threshold)
             canonical.hexadecimal(self.model, DIGEST_BYTES, "the model's digest")
