@@ -55,7 +55,7 @@ async def console(**limits: Any) -> AsyncIterator[tuple[int, ConnectionTable]]:
         await asyncio.sleep(0.01)
     protocol: Any = served.config.http_protocol_class
     try:
-        yield int(served.servers[0].sockets[0].getsockname()[1]), protocol.lines
+        yield int(served.servers[0].sockets[0].getsockname()[1]), protocol.table
     finally:
         served.should_exit = True
         await task

@@ -11,7 +11,6 @@ from services.trust.domain.checks import MOST_IDS
 from services.trust.domain.matrices import MOST_ENTRIES
 from services.trust.domain.reports import MOST_INTERACTIONS
 from services.trust.usecases.imports import MOST_ROWS
-from services.trust.usecases.scores import MOST_MEMBERS
 
 TRUST = (Path(__file__).parents[2] / "protos/coterie_api/trust/v1/trust.proto").read_text()
 
@@ -22,7 +21,6 @@ TRUST = (Path(__file__).parents[2] / "protos/coterie_api/trust/v1/trust.proto").
         (r"Device ids, at most ([\d,]+)\.", MOST_IDS),
         (r"Devices, at most ([\d,]+); their order is the order of rows and columns", MOST_IDS),
         (r"holds at most ([\d,]+) pairs", MOST_ENTRIES),
-        (r"Devices, 1 to ([\d,]+)\.", MOST_MEMBERS),
         (r"1 to ([\d,]+) interactions", MOST_INTERACTIONS),
         (r"Each chunk \(at most ([\d,]+)", MOST_ROWS),
     ],

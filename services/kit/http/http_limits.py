@@ -1,7 +1,7 @@
-"""Connections: what a caller may hold, and for how long, before anybody knows who it is.
+"""Limits on HTTP connections before authentication: count, count per address, header size, and time.
 
-A connection is idle when no request is under way on it. When there are too many connections, the one idle longest makes
-room, so silent ones can keep nobody out.
+A connection is idle when no request is under way on it. When all connections are in use, the longest-idle one is
+closed, which protects against slowloris.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from services.kit.observability.logs import get_logger
 from services.kit.runtime.settings import EdgeSettings
 
 RESERVED_FILES = 256
-"""Descriptors kept for everything that is not a caller: services, blobs, logs."""
+"""File descriptors reserved for services, blobs and logs."""
 REMINDER_SECONDS = 60.0
 _log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What connections may do; `per_address` 0 means no limit."""
+    """Limits of one server; `per_address` 0 means no limit."""
 
     header_bytes: int
     header_seconds: float
@@ -44,7 +44,7 @@ class ConnectionLimits:
 
 @dataclass(slots=True)
 class ConnectionTable:
-    """The open connections of one server, and which of them are idle, the longest first."""
+    """The open connections of one server; `idle` is ordered by idle time, the longest first."""
 
     limits: ConnectionLimits
     count: int = 0
@@ -52,8 +52,8 @@ class ConnectionTable:
     idle: dict[LimitedProtocol, None] = field(default_factory=dict)
     silent_until: float = 0.0
 
-    def admit(self, line: LimitedProtocol, address: str) -> str:
-        """Counts a new connection in; or why it must go. A full house lets the longest idle go instead."""
+    def admit(self, connection: LimitedProtocol, address: str) -> str:
+        """Count a new connection; return why it is refused, if it is. A full table evicts the longest-idle one."""
         crowded = 0 < self.limits.per_address <= self.of_address[address]
         if crowded and not self.limits.proxies.trusts(address):
             return self._refusal(
@@ -63,22 +63,22 @@ class ConnectionTable:
             oldest = next(iter(self.idle), None)
             if oldest is None:
                 return self._refusal(address, "all callers", self.limits.connections, "COTERIE_MAX_CONNECTIONS")
-            oldest.leave()
+            oldest.evict()
         self.count += 1
         self.of_address[address] += 1
-        self.idle[line] = None
+        self.idle[connection] = None
         return ""
 
     def _refusal(self, address: str, whose: str, most: int, setting: str) -> str:
-        """What a caller is told; the operator is told once a minute."""
+        """The message for the caller; logs a warning at most once a minute."""
         if time.monotonic() >= self.silent_until:
             self.silent_until = time.monotonic() + REMINDER_SECONDS
             _log.warning("connections refused", address=address, most=most, setting=setting)
         return f"too many connections of {whose} ({most}); try again later, or let the operator raise {setting}"
 
-    def left(self, line: LimitedProtocol, address: str) -> None:
-        """Counts a connection out."""
-        self.idle.pop(line, None)
+    def remove(self, connection: LimitedProtocol, address: str) -> None:
+        """Forget a closed connection."""
+        self.idle.pop(connection, None)
         self.count -= 1
         self.of_address[address] -= 1
         if not self.of_address[address]:
@@ -86,13 +86,13 @@ class ConnectionTable:
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """One connection, with limits on what is sent besides bodies and on how slowly anything is sent."""
+    """One connection, with limits on header bytes and on the time to send headers and bodies."""
 
-    lines: ConnectionTable
+    table: ConnectionTable
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._limits = self.lines.limits
+        self._limits = self.table.limits
         self._address: str | None = None
         self._between = True  # no request under way: the next byte begins one
         self._in_head = True
@@ -103,7 +103,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         address = self.client[0] if self.client else ""
-        if why := self.lines.admit(self, address):
+        if why := self.table.admit(self, address):
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too_many_connections", why)
             return
         self._address = address
@@ -114,8 +114,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._count_out()
         super().connection_lost(exc)
 
-    def leave(self) -> None:
-        """Closes an idle connection to make room."""
+    def evict(self) -> None:
+        """Close an idle connection to make room."""
         self._stop_watch()
         self._count_out()
         self.transport.abort()
@@ -128,7 +128,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.transport.is_closing() or self._upgraded:
             return
         if self._uneaten > self._limits.header_bytes:
-            why = f"headers may have {self._limits.header_bytes} bytes at most"
+            why = f"the headers exceed {self._limits.header_bytes} bytes; send smaller ones"
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "headers_too_large", why)
         elif self._in_head and self._uneaten:
             if self._watch is None:  # the time for a head is counted from its first byte
@@ -150,7 +150,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         self._in_head = False
         self._stop_watch()
-        self.lines.idle.pop(self, None)
+        self.table.idle.pop(self, None)
 
     def on_body(self, body: bytes) -> None:
         self._uneaten = 0
@@ -166,10 +166,10 @@ class LimitedProtocol(HttpToolsProtocol):
         self._rest()
 
     def handle_websocket_upgrade(self) -> None:
-        """Hands the connection over; it counts until it is lost, and makes room for nobody."""
+        """Hand the connection to the WebSocket protocol; it counts until it is lost and is never evicted."""
         self._upgraded = True
         self._stop_watch()
-        self.lines.idle.pop(self, None)
+        self.table.idle.pop(self, None)
         super().handle_websocket_upgrade()
         protocol = cast(asyncio.Protocol, self.transport.get_protocol())
         lost = protocol.connection_lost
@@ -181,9 +181,9 @@ class LimitedProtocol(HttpToolsProtocol):
         protocol.connection_lost = counted  # type: ignore[method-assign]
 
     def _rest(self) -> None:
-        """Idle from now on, if the last request has both come and been answered."""
+        """Mark the connection idle if its last request has been received and answered."""
         if self._address is not None and self._between and self.cycle is not None and self.cycle.response_complete:
-            self.lines.idle[self] = None
+            self.table.idle[self] = None
 
     def _watch_for(self, seconds: float) -> None:
         self._stop_watch()
@@ -196,10 +196,11 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _too_slow(self) -> None:
         self._watch = None
-        if self.flow.read_paused:  # the gateway itself is behind
+        if self.flow.read_paused:  # the server itself is slow
             self._watch_for(self._limits.body_seconds)
         elif self._in_head:
-            self._refuse(HTTPStatus.REQUEST_TIMEOUT, "head_too_slow", "the request's head took too long")
+            why = f"the headers did not arrive within {self._limits.header_seconds:g} s; send the request again"
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, "head_too_slow", why)
         else:
             self.transport.close()
 
@@ -207,31 +208,31 @@ class LimitedProtocol(HttpToolsProtocol):
         self._stop_watch()
         problem = {"type": f"urn:coterie:problem:{reason}", "title": status.phrase, "status": status, "reason": reason}
         body = json.dumps(problem | {"detail": why}).encode()
-        told = b"content-type: application/problem+json\r\nretry-after: 1\r\nconnection: close"
-        head = b"HTTP/1.1 %d %b\r\ncontent-length: %d\r\n%b" % (status, status.phrase.encode(), len(body), told)
+        headers = b"content-type: application/problem+json\r\nretry-after: 1\r\nconnection: close"
+        head = b"HTTP/1.1 %d %b\r\ncontent-length: %d\r\n%b" % (status, status.phrase.encode(), len(body), headers)
         self.transport.write(head + b"\r\n\r\n" + body)
         self.transport.close()
 
     def _count_out(self) -> None:
         if self._address is not None:
-            self.lines.left(self, self._address)
+            self.table.remove(self, self._address)
             self._address = None
 
 
 def run(server: uvicorn.Server) -> None:
-    """Serves until SIGTERM or SIGINT."""
+    """Serve until SIGTERM or SIGINT."""
     for number in (signal.SIGTERM, signal.SIGINT):
-        # Uvicorn takes these while it serves and, once drained, raises them again for whoever had them before.
+        # Uvicorn handles these while it serves and, once drained, raises them again for the previous handler.
         signal.signal(number, _ignore)
     server.run()
 
 
 def _ignore(_: int, __: FrameType | None) -> None:
-    """The server has drained already; ending by itself is a clean exit."""
+    """The server has drained already: exit cleanly."""
 
 
 def limited(settings: EdgeSettings) -> type[LimitedProtocol]:
-    """The connections of one server, counted together."""
+    """A protocol class for one server; its connections share one table."""
     limits = ConnectionLimits(
         header_bytes=settings.max_header_bytes,
         header_seconds=settings.header_seconds,
@@ -242,13 +243,13 @@ def limited(settings: EdgeSettings) -> type[LimitedProtocol]:
     )
 
     class _Limited(LimitedProtocol):
-        lines = ConnectionTable(limits)
+        table = ConnectionTable(limits)
 
     return _Limited
 
 
 def room_for(connections: int) -> int:
-    """How many connections the process can really hold; raises its soft limit on open files as far as it may."""
+    """The number of connections the process can hold; raises the soft limit on open files as far as possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + RESERVED_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:

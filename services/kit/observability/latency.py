@@ -1,4 +1,4 @@
-"""How fast a process answers: the middle and the slowest of its last calls."""
+"""p50 and p95 latency of recent calls."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ WINDOW_CALLS = 1_000
 
 
 class LatencyWindow:
-    """Seconds that the last calls took. Those that wait for something to happen are not to be added."""
+    """Durations of the most recent calls, in seconds. Do not add calls that wait on purpose."""
 
     def __init__(self, kept: int = WINDOW_CALLS) -> None:
         self._seconds: deque[float] = deque(maxlen=kept)
 
     def add(self, seconds: float) -> None:
-        """One more call."""
+        """Add one call."""
         self._seconds.append(seconds)
 
     def summary(self) -> dict[str, float]:
-        """How many calls are known, and what half and 95 in 100 of them took at most; 0 when there are none."""
+        """Number of calls, and their p50 and p95 latency; 0 without calls."""
         ordered = sorted(self._seconds)
         return {
             "calls": float(len(ordered)),
@@ -29,9 +29,9 @@ class LatencyWindow:
 
 
 def _quantile(ordered: list[float], share: float) -> float:
-    """The least of the values that so large a share does not exceed."""
+    """The smallest value that at least `share` of the values do not exceed."""
     return ordered[math.ceil(share * len(ordered)) - 1] if ordered else 0.0
 
 
 LATENCY = LatencyWindow()
-"""That of this process."""
+"""The window of this process."""

@@ -1,4 +1,4 @@
-"""Channels to other services: a deadline on every call, the caller and request id passed on, errors decoded."""
+"""Channels to other services: they add a deadline, the principal and the request id to every call and decode errors."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ ON_PORTS: list[tuple[str, Any]] = [
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
 ]
-"""How services on other machines are called."""
+"""Options of channels to other machines."""
 
 
 class _PlatformChannel:
-    """A channel that adds what every call must carry and turns failures into the platform's errors.
+    """A channel that adds metadata to every call and raises the platform's errors.
 
-    It stands before the channel rather than being an interceptor of it, which would cost a task for every call.
+    It wraps the channel instead of intercepting it: an interceptor of grpc.aio costs a task per call.
     """
 
     def __init__(self, channel: grpc.aio.Channel) -> None:

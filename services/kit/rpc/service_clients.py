@@ -1,4 +1,4 @@
-"""The four services as their callers see them: stubs over one channel each, and whether each is there."""
+"""Clients of the four services: stubs over one channel each, and their health."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class ServiceClients:
         return {name: each["state"] for name, each in zip(self.channels, told, strict=True)}
 
     async def replicas(self) -> dict[str, list[Told]]:
-        """For each service what each of its replicas says of itself."""
+        """Status of every replica, by service."""
         found = await asyncio.gather(
             *(replicas_at(self.settings, self.addresses[name], channel) for name, channel in self.channels.items())
         )

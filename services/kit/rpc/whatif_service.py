@@ -1,4 +1,4 @@
-"""What-if questions that come by RPC: answered in killable workers, a few at a time."""
+"""What-if questions over RPC, answered by a few killable worker processes."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class WhatIfService:
         )
 
     async def what_if(self, solver: str, input_json: str) -> str:
-        """A solver's answer to a JSON question; it is no longer worked on when the caller has gone."""
+        """Answer a JSON question; the worker is killed when the caller cancels."""
         require_role("admin", "publisher")
         return await self._workers.run(whatif.answer, self._solvers, solver, input_json)
 
     async def close(self) -> None:
-        """Ends what is being worked on."""
+        """Kill running workers."""
         await self._workers.close()

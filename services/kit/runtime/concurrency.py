@@ -1,4 +1,4 @@
-"""Work for the processor: on the spot where it is little, in a thread where it would keep others waiting."""
+"""CPU work: inline when small, in a thread when it would block the event loop."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 INLINE_ITEMS = 250
-"""So many things are gone through on the spot: a thread would cost more, and holds everybody up as long."""
+"""Up to this many items run inline: a thread would cost more."""
 T = TypeVar("T")
 
 
 async def thread_if_large(size: int, function: Callable[..., T], *arguments: object) -> T:
-    """What a function makes of `size` things."""
+    """Call a function that handles `size` items."""
     return function(*arguments) if size <= INLINE_ITEMS else await asyncio.to_thread(function, *arguments)

@@ -1,7 +1,7 @@
-"""A process that must not outlive another holds the reading end of a pipe whose writing end only the other has.
+"""Exit with the parent: a child holds the reading end of a pipe whose writing end only its parent has.
 
-When the other is gone, however it went, the kernel closes that end. On Linux the kernel then also ends the holder at
-once, whatever it computes; elsewhere a thread does it as soon as the computation lets it run.
+When the parent ends, the kernel closes the writing end. On Linux the kernel then kills the child at once (SIGKILL
+through O_ASYNC); elsewhere a thread exits as soon as the computation lets it run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import threading
 
 
 def exit_when_closed(descriptor: int) -> None:
-    """From here on this process ends when the other end of the pipe is closed. Nothing may ever be sent through it."""
+    """Exit this process when the other end of the pipe is closed. The pipe must carry no data."""
     if hasattr(fcntl, "F_SETSIG"):
         fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGKILL)
