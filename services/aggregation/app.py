@@ -12,6 +12,7 @@ from services.aggregation.rounds.leases import Leases
 from services.aggregation.rounds.opening import Opener
 from services.aggregation.rounds.round_gauge import RoundGauge
 from services.aggregation.rounds.round_monitor import RoundMonitor
+from services.aggregation.rounds.round_registry import RoundRegistry
 from services.aggregation.rounds.settling import Settler
 from services.aggregation.secure_sums.coordinator import Coordinator
 from services.aggregation.secure_sums.duty_index import DutyIndex
@@ -60,15 +61,17 @@ class App:
         closer = Closer(self.database, model_files, clock, settings.replica, leases)
         coordinator = Coordinator(self.database, self.clients, model_files, self.duty_index, notifier, clock)
         opener = Opener(self.database, self.clients, clock)
+        measuring = Measuring(self.database, notifier, clock)
+        newcomers = LateJoiners(self.database, opener, notifier, clock)
+        self.open_rounds = RoundRegistry(self.database, notifier, measuring, newcomers, coordinator)
         self.conductor = Conductor(
             database=self.database,
             clients=self.clients,
             opener=opener,
-            newcomers=LateJoiners(self.database, opener, notifier, clock),
             closer=closer,
-            sum_coordinator=coordinator,
+            open_rounds=self.open_rounds,
             tending=RoundMonitor(opener, coordinator, leases, clock),
-            measuring=Measuring(self.database, notifier, clock),
+            measuring=measuring,
             unmasking=Unmasking(self.database, model_files, closer, coordinator.retry, clock),
             settler=Settler(self.database, self.clients, model_files.blobs, clock),
             notifier=notifier,
@@ -82,11 +85,11 @@ class App:
         history = HistoryUseCases(self.database, model_files, notifier, clock)
         models = ModelUseCases(self.database, model_files, clock, settings.publisher_quota_bytes)
         evaluations = EvaluationUseCases(self.database, model_files, notifier, clock)
-        quota = Quota(self.database, self.conductor, settings.device_quota_bytes)
+        quota = Quota(self.database, self.open_rounds, settings.device_quota_bytes)
         work = WorkUseCases(
-            self.database, self.conductor, intake, notifier, self.replica_notifier, clock, quota, self.duty_index
+            self.database, self.open_rounds, intake, notifier, self.replica_notifier, clock, quota, self.duty_index
         )
-        letters = LetterUseCases(self.database, self.conductor, intake, notifier, self.replica_notifier, clock, quota)
+        letters = LetterUseCases(self.database, self.open_rounds, intake, notifier, self.replica_notifier, clock, quota)
         measured = MeasurementUseCases(self.database, self.conductor, notifier, clock)
         self.census = RoundGauge(self.database) if settings.metrics_port else None
         self.server = Server(settings, address)

@@ -19,21 +19,19 @@ import asyncio
 from contextvars import Context
 from dataclasses import dataclass, field
 
-from coterie.records.enums import ParticipationState, RoundState, TaskState
+from coterie.records.enums import RoundState, TaskState
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
 from services.aggregation.domain.records import Round, Task
 from services.aggregation.rounds.closing import Closer
 from services.aggregation.rounds.ending import end_task
 from services.aggregation.rounds.evaluation import Measuring
-from services.aggregation.rounds.late_joiners import LateJoiners
 from services.aggregation.rounds.leases import Leases
-from services.aggregation.rounds.open_round import OpenRound
 from services.aggregation.rounds.opening import Opener
 from services.aggregation.rounds.round_monitor import RoundMonitor
+from services.aggregation.rounds.round_registry import RoundRegistry
 from services.aggregation.rounds.settling import Settler
-from services.aggregation.secure_sums.coordinator import Coordinator
 from services.aggregation.secure_sums.unmasking import Unmasking
-from services.aggregation.store import measurements, models, rounds, sum_sessions, sums, tasks
+from services.aggregation.store import measurements, rounds, sums, tasks
 from services.kit.database.engine import Database
 from services.kit.errors import CoterieError, PermissionDenied, Unauthenticated, Unavailable
 from services.kit.notify.notifier import Notifier
@@ -86,22 +84,19 @@ class Conductor:
 
     database: Database
     clients: ServiceClients
+    open_rounds: RoundRegistry
     opener: Opener
     closer: Closer
     settler: Settler
-    sum_coordinator: Coordinator
     tending: RoundMonitor
     unmasking: Unmasking
     measuring: Measuring
-    newcomers: LateJoiners
     notifier: Notifier
     clock: Clock
     replica: str
     leases: Leases
     replica_notifier: ReplicaNotifier
     poll_seconds: float = 0.25
-    live: dict[str, OpenRound] = field(default_factory=dict)
-    running: set[str] = field(default_factory=set)
     _running: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _poller: asyncio.Task[None] | None = None
     _all_read_at: float = 0.0
@@ -154,29 +149,15 @@ class Conductor:
             self.take_up(task_id)
         told = [key.split(":", 1) for key in self.replica_notifier.take()]
         heard = {task_id for task_id, replica in told if replica != self.replica}
-        now, due = self.clock.now(), set(self.live)
+        now, due = self.clock.now(), set(self.open_rounds.by_task)
         if now < self._all_read_at + READ_ALL_SECONDS and self.replica_notifier.heard.is_set():
             due &= heard | moved
         else:
             self._all_read_at = now  # for a ring that was lost
-        for live in [self.live[task_id] for task_id in due] if not alone else ():
-            await self._refresh_states(live)
+        for live in [self.open_rounds.by_task[task_id] for task_id in due] if not alone else ():
+            await self.open_rounds.refresh(live)
             self.notifier.notify(f"task:{live.task.id}")
         return found
-
-    async def _refresh_states(self, live: OpenRound) -> None:
-        before = dict(live.roster.states)
-        async with self.database.reading() as tx:
-            states = await rounds.standings(tx, live.task.id, live.round.number)
-            members = await rounds.members_heard(tx, live.task.id, live.round.number)
-        for device_id, state in states.items():
-            if device_id not in live.roster.items:
-                continue  # it joined meanwhile, of which the next step takes note
-            if live.roster.states.get(device_id) is before.get(device_id):  # else it has moved on here meanwhile
-                live.roster.states[device_id] = state
-            if state is ParticipationState.DELIVERED:
-                live.roster.record_reports(device_id, members.get(device_id, ()))
-        live.notice()
 
     # --- one task ----------------------------------------------------------------------------------------------------
 
@@ -194,7 +175,7 @@ class Conductor:
                     pause, backoff = backoff, min(backoff * 2, LONGEST_BACKOFF_SECONDS)
                     refusals = await self._after(task_id, error, refusals)
                 if pause is None:
-                    self._forget(task_id)
+                    self.open_rounds.forget(task_id)
                     return
                 if pause:
                     await sleeper.wait(pause)
@@ -223,11 +204,11 @@ class Conductor:
         if task is None or task.state is TaskState.CREATED:
             return None
         if task.ended:
-            self._forget(task_id)
-            self.running.discard(task_id)
+            self.open_rounds.forget(task_id)
+            self.open_rounds.running.discard(task_id)
             self.notifier.notify(f"ended:{task_id}")
             return None if task.released else await self._release(task)
-        self.running.add(task_id)
+        self.open_rounds.running.add(task_id)
         if round_ is None or round_.state is RoundState.DONE:
             with traces.step("open round", task_id=task.id, round=task.round + 1):
                 return await self._next_round(task, round_)
@@ -277,15 +258,15 @@ class Conductor:
 
     async def _tend(self, task: Task, round_: Round) -> float:
         """Watches an open round until it must close, open again or fail."""
-        found = await self.tending.tend(await self._live(task, round_), round_)
+        found = await self.tending.tend(await self.open_rounds.load(task, round_), round_)
         if found.failure:
             await self._end(task.id, TaskState.FAILED, found.failure)
         elif found.reopened:
-            self._forget(task.id)
+            self.open_rounds.forget(task.id)
         return found.pause
 
     async def _close(self, task: Task, round_: Round) -> float:
-        live, held = await self._live(task, round_), await self.leases.take(round_)
+        live, held = await self.open_rounds.load(task, round_), await self.leases.take(round_)
         if held is None:
             await self.closer.publish_partial(live)
             return self.poll_seconds
@@ -293,7 +274,7 @@ class Conductor:
         if live.is_secure:
             await self.unmasking.close(live)
         elif not await self.closer.close(live):
-            self._forget(task.id)
+            self.open_rounds.forget(task.id)
         return 0.0
 
     async def _settle(self, task: Task, round_: Round) -> float:
@@ -304,7 +285,7 @@ class Conductor:
             return WAIT_FOR_WORTHS_SECONDS
         exhausted = await self.settler.settle(task, held)
         self.leases.forget(task.id)
-        self._forget(task.id)
+        self.open_rounds.forget(task.id)
         self.notifier.notify(f"events:{task.id}", f"letters:{task.id}")
         if exhausted:
             await self._end(task.id, TaskState.FINISHED, f"the escrow was spent in round {round_.number}")
@@ -323,41 +304,5 @@ class Conductor:
     async def _end(self, task_id: str, state: TaskState, reason: str) -> None:
         async with self.database.writing() as tx:
             await end_task(tx, task_id, state, reason, self.clock.now())
-        self._forget(task_id)
+        self.open_rounds.forget(task_id)
         self.notifier.notify(f"events:{task_id}")  # whoever waits for them, though no round is open any more
-
-    # --- open rounds in memory ---------------------------------------------------------------------------------------
-
-    async def _live(self, task: Task, round_: Round) -> OpenRound:
-        """The round in memory, loaded when this replica meets it for the first time."""
-        live = self.live.get(task.id)
-        if live is not None and (live.round.number, live.round.attempt) == (round_.number, round_.attempt):
-            await self._meet(live, round_)
-            return live
-        self._forget(task.id)
-        async with self.database.reading() as tx:
-            everybody = await rounds.list_participations(tx, task.id, round_.number)
-            current = await models.latest_models(tx, task.id, before=round_.number)
-            present = await sum_sessions.latest_sessions(tx, task.id, round_.number)
-        live = OpenRound(task, round_, everybody, [(m.digest, m.size_bytes) for m in current], present)
-        self.live[task.id] = live
-        await self.measuring.beside(task, round_, live.roster.states)
-        # Also those that wait for letters by a plan that this one replaces.
-        self.notifier.notify(f"events:{task.id}", f"letters:{task.id}", *(f"device:{p.device_id}" for p in everybody))
-        await self._meet(live, round_)
-        return live
-
-    async def _meet(self, live: OpenRound, round_: Round) -> None:
-        """Devices that come while each works at its own pace have their part in the round at once."""
-        if live.buffering is None:
-            return
-        await (self.newcomers.admit(live) if round_.state is RoundState.OPEN else self.newcomers.catch_up(live))
-
-    def _forget(self, task_id: str) -> None:
-        self.measuring.forget(task_id)
-        live = self.live.pop(task_id, None)
-        if live is not None:
-            if not live.lock.locked():  # else an update that came too late is taken out; the sums go with it
-                live.close()
-            self.notifier.notify(f"events:{task_id}", f"letters:{task_id}")
-            self.sum_coordinator.release(live)

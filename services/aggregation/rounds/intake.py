@@ -45,7 +45,7 @@ class Intake:
         clock: Clock,
         replica: str,
     ) -> None:
-        self._database, self._model_files, self._clock, self._replica = database, model_files, clock, replica
+        self._database, self._model_files, self._clock, self.replica = database, model_files, clock, replica
         self._notifier, self._replica_notifier = notifier, replica_notifier
         self._commits = Batcher(self._commit, size=DELIVERIES_PER_COMMIT)
 
@@ -174,10 +174,10 @@ class Intake:
             if shares is not None and outcomes[-1] is Reception.ACCEPTED:
                 shares[owner] += 1
         if taken:
-            await rounds.deliver(tx, list(taken.values()), replica=self._replica, now=self._clock.now())
+            await rounds.deliver(tx, list(taken.values()), replica=self.replica, now=self._clock.now())
             await sum_sessions.add_masked(tx, [each.masked for each in taken.values() if each.masked is not None])
             await rounds.carry(tx, list(taken.values()))
-            await self._replica_notifier.carry(tx, f"{ROUND}{task_id}:{self._replica}")
+            await self._replica_notifier.carry(tx, f"{ROUND}{task_id}:{self.replica}")
         return outcomes
 
 

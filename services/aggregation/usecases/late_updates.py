@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from coterie.records.enums import EventKind, ParticipationState
 from services.aggregation.domain.records import Delivery, Event
 from services.aggregation.errors import AlreadyDelivered, BufferOpening, NotInRound, RoundOver, TooStale
-from services.aggregation.rounds.conductor import Conductor
 from services.aggregation.rounds.open_round import OpenRound
+from services.aggregation.rounds.round_registry import RoundRegistry
 from services.aggregation.store import rounds, tasks
 from services.kit.database.engine import Database
 from services.kit.notify.notifier import Notifier
@@ -24,7 +24,7 @@ class Stragglers:
     """Finds the buffer that takes a late update."""
 
     database: Database
-    conductor: Conductor
+    open_rounds: RoundRegistry
     notifier: Notifier
     clock: Clock
 
@@ -64,7 +64,7 @@ class Stragglers:
 
     async def was_asked(self, task_id: str, number: int, device_id: str) -> bool:
         """Whether a device had work in an earlier round of an asynchronous task that runs."""
-        live = self.conductor.live.get(task_id)
+        live = self.open_rounds.get(task_id)
         if live is None or live.buffering is None or number >= live.round.number:
             return False
         async with self.database.reading() as tx:
@@ -74,7 +74,7 @@ class Stragglers:
         has_waited = False
         while True:
             with self.notifier.subscribe(f"device:{device_id}", f"ended:{task_id}") as sleeper:
-                live = self.conductor.live.get(task_id)
+                live = self.open_rounds.get(task_id)
                 if live is not None and (live.buffering is None or live.round.number > after):
                     return live
                 has_room = live is not None and not live.is_full and not live.has_its_share(device_id)

@@ -8,9 +8,9 @@ from dataclasses import replace
 from coterie.records.enums import LetterKind, ParticipationState, RoundState
 from services.aggregation.domain.records import Letter
 from services.aggregation.errors import LetterTooLarge, RoundOver
-from services.aggregation.rounds.conductor import Conductor
 from services.aggregation.rounds.intake import Intake
 from services.aggregation.rounds.open_round import OpenRound
+from services.aggregation.rounds.round_registry import RoundRegistry
 from services.aggregation.store import models, rounds
 from services.aggregation.usecases.quota import Quota
 from services.aggregation.usecases.visibility import see_inside
@@ -35,14 +35,14 @@ class LetterUseCases:
     def __init__(
         self,
         database: Database,
-        conductor: Conductor,
+        open_rounds: RoundRegistry,
         intake: Intake,
         notifier: Notifier,
         replica_notifier: ReplicaNotifier,
         clock: Clock,
         quota: Quota,
     ) -> None:
-        self._database, self._conductor, self._intake = database, conductor, intake
+        self._database, self._open_rounds, self._intake = database, open_rounds, intake
         self._notifier, self._replica_notifier, self._clock, self._quota = notifier, replica_notifier, clock, quota
 
     async def admit(self, letter: Letter) -> int:
@@ -84,7 +84,7 @@ class LetterUseCases:
         """The round a letter belongs to; raises when its sender may not send it."""
         require_device(letter.sender)
         check_digest(letter.digest)
-        live = self._conductor.live.get(letter.task_id)
+        live = self._open_rounds.get(letter.task_id)
         if live is None or live.round.number != letter.round:
             raise RoundOver(f"round {letter.round} of {letter.task_id} is not open; ask for work again")
         if letter.kind not in list(LetterKind):
@@ -132,13 +132,13 @@ class LetterUseCases:
 
     async def _demand_part(self, task_id: str, device_id: str) -> None:
         """How a round goes on is for devices that joined its task; who is in the open one has."""
-        live = self._conductor.live.get(task_id)
+        live = self._open_rounds.get(task_id)
         if live is None or device_id not in live.roster.items:
             async with self._database.reading() as tx:
                 await see_inside(tx, task_id)
 
     def _refuse_replaced(self, task_id: str, number: int, device_id: str, plan_version: int) -> None:
-        live = self._conductor.live.get(task_id)
+        live = self._open_rounds.get(task_id)
         if live is None or live.round.number != number or not plan_version:
             return
         item = live.roster.items.get(device_id)
@@ -146,7 +146,7 @@ class LetterUseCases:
             raise RoundOver(f"plan {plan_version} is replaced by plan {item.plan_version}; ask for work again")
 
     def _gone(self, task_id: str, number: int) -> list[str]:
-        live = self._conductor.live.get(task_id)
+        live = self._open_rounds.get(task_id)
         if live is None or live.round.number != number:
             return []
         out = (ParticipationState.DECLINED, ParticipationState.DROPPED)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from coterie.records.enums import ParticipationState
 from services.aggregation.errors import QuotaSpent
-from services.aggregation.rounds.conductor import Conductor
+from services.aggregation.rounds.round_registry import RoundRegistry
 from services.aggregation.store import models
 from services.kit.database.engine import Database
 
@@ -16,12 +16,12 @@ class Quota:
     """The same for every device."""
 
     database: Database
-    conductor: Conductor
+    open_rounds: RoundRegistry
     most_bytes: int
 
     async def check(self, device_id: str, more_bytes: int) -> None:
         """Refuses what a device wants to store beside what it has in open rounds, if that is too much together."""
-        taking_part = [live for live in self.conductor.live.values() if device_id in live.roster.states]
+        taking_part = [live for live in self.open_rounds.by_task.values() if device_id in live.roster.states]
         delivered = [x for x in taking_part if x.roster.states[device_id] is ParticipationState.DELIVERED]
         places = [(live.round.task_id, live.round.number) for live in taking_part]
         async with self.database.reading() as tx:

@@ -29,9 +29,10 @@ from services.aggregation.errors import (
     UnknownTask,
     UpdateTooLarge,
 )
-from services.aggregation.rounds.conductor import ROUND, Conductor
+from services.aggregation.rounds.conductor import ROUND
 from services.aggregation.rounds.intake import Intake
 from services.aggregation.rounds.open_round import OpenRound
+from services.aggregation.rounds.round_registry import RoundRegistry
 from services.aggregation.secure_sums.duty_index import DutyIndex
 from services.aggregation.store import models, rounds, tasks
 from services.aggregation.usecases.late_updates import Stragglers
@@ -54,7 +55,7 @@ class WorkUseCases:
     def __init__(
         self,
         database: Database,
-        conductor: Conductor,
+        open_rounds: RoundRegistry,
         intake: Intake,
         notifier: Notifier,
         replica_notifier: ReplicaNotifier,
@@ -62,8 +63,8 @@ class WorkUseCases:
         quota: Quota,
         duty_index: DutyIndex,
     ) -> None:
-        self._database, self._conductor, self._intake, self._duty_index = database, conductor, intake, duty_index
-        self._stragglers = Stragglers(database, conductor, notifier, clock)
+        self._database, self._open_rounds, self._intake, self._duty_index = database, open_rounds, intake, duty_index
+        self._stragglers = Stragglers(database, open_rounds, notifier, clock)
         self._notifier, self._replica_notifier, self._clock, self._quota = notifier, replica_notifier, clock, quota
 
     async def get_work(
@@ -94,14 +95,14 @@ class WorkUseCases:
         return device_id in self._duty_index.devices
 
     def _items(self, device_id: str, task_ids: Sequence[str]) -> list[pb.WorkItem]:
-        rounds_open = self._conductor.live
+        rounds_open = self._open_rounds.by_task
         asked = dict.fromkeys(task_ids) if task_ids else rounds_open
         found = [rounds_open[task_id] for task_id in asked if task_id in rounds_open]
         waiting = [live.work_of(device_id) for live in found if not live.is_full]
-        return [item for item in waiting if item is not None] or self._conductor.measuring.items(device_id, task_ids)
+        return [item for item in waiting if item is not None] or self._open_rounds.measuring.items(device_id, task_ids)
 
     async def _ended(self, task_ids: Sequence[str]) -> dict[str, TaskState]:
-        doubtful = [task_id for task_id in task_ids if task_id not in self._conductor.running]
+        doubtful = [task_id for task_id in task_ids if task_id not in self._open_rounds.running]
         if not doubtful:
             return {}
         async with self._database.reading() as tx:
@@ -114,7 +115,7 @@ class WorkUseCases:
         """Largest body taken now, and whether this very update is stored already; raises when none would be taken."""
         require_device(device_id)
         check_digest(digest)
-        live = self._conductor.live.get(task_id)
+        live = self._open_rounds.get(task_id)
         if live is None or live.round.number != number:
             carried = await self._stragglers.rebase(_asked(task_id, number, device_id, digest))
             if carried is None:
@@ -135,7 +136,7 @@ class WorkUseCases:
     async def _has_part(self, live: OpenRound, device_id: str) -> bool:
         """Whether a device has a part in a round; one that joined just now may have got its work elsewhere."""
         if device_id not in live.roster.states and live.buffering is not None:
-            await self._conductor.newcomers.catch_up(live)
+            await self._open_rounds.newcomers.catch_up(live)
         return device_id in live.roster.states
 
     async def _admit_late(self, task_id: str, number: int, device_id: str, digest: str) -> tuple[int, bool]:
@@ -167,7 +168,7 @@ class WorkUseCases:
 
     async def _submit(self, delivery: Delivery) -> tuple[Reception, int]:
         """Takes it in where it counts: in its own round, or in an asynchronous task in the buffer that is open."""
-        live, began = self._conductor.live.get(delivery.task_id), self._clock.now()
+        live, began = self._open_rounds.get(delivery.task_id), self._clock.now()
         carried = (live, delivery) if live is not None and live.round.number == delivery.round else None
         if carried is None:
             carried = await self._stragglers.rebase(delivery)
@@ -243,7 +244,7 @@ class WorkUseCases:
         know. `terms` are those of the secure sum it declines: where a new session has others, it has not declined.
         """
         require_device(device_id)
-        live = self._conductor.live.get(task_id)
+        live = self._open_rounds.get(task_id)
         if await self._stragglers.was_asked(task_id, number, device_id):
             return  # it has work of a newer version already, which it may take or decline
         if live is None or live.round.number != number or device_id not in live.roster.states:
@@ -261,7 +262,7 @@ class WorkUseCases:
             if state is ParticipationState.DECLINED:
                 now = self._clock.now()
                 await tasks.add_events(tx, Event(task_id, now, EventKind.WORK_DECLINED, note, number, device_id))
-            told = f"{ROUND}{task_id}:{self._conductor.replica}"
+            told = f"{ROUND}{task_id}:{self._intake.replica}"
             await self._replica_notifier.carry(tx, f"task:{task_id}", f"letters:{task_id}", told)
         if live.roster.states[device_id] is ParticipationState.ASSIGNED:
             live.roster.states[device_id] = state

@@ -11,12 +11,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from coterie.privacy.accounting import Charge
 from coterie.records.enums import ParticipationState
+from services.kit.rpc.parameters import BadParameters
+from services.pricing.domain import incentive_plugins
 from services.pricing.domain.ledger_privacy import key_of
 from services.pricing.domain.money import apportion, credits, whole
 from services.pricing.domain.records import Offer, Quote
@@ -85,10 +87,11 @@ def compute_dues(quote: Quote, work: Sequence[Work]) -> list[Due]:
     delivered = sorted((w for w in work if w.outcome is ParticipationState.DELIVERED), key=lambda w: w.device_id)
     shares = share_pot(quote.pot_microcredits, delivered)
     offers = {offer.device_id: offer for offer in quote.offers}
+    rule = _rule_for(quote.incentive)
     dues = []
     for w, share in zip(delivered, shares, strict=True):
         offer = offers.get(w.device_id, Offer(w.device_id))
-        priced, because = _RULES[quote.incentive](offer, w)
+        priced, because = rule(offer, w)
         amount = priced + share
         if share:
             from_pot = f"{credits(share)} credits of the pot of {credits(quote.pot_microcredits)}"
@@ -164,3 +167,13 @@ _RULES = {
     "stackelberg": _pay_budget,
     "correlated": _pay_variance,
 }
+
+
+def _rule_for(incentive: str) -> Callable[[Offer, Work], tuple[int, str]]:
+    """Return the settlement rule of a built-in incentive or of a plug-in."""
+    if incentive in _RULES:
+        return _RULES[incentive]
+    plugin = incentive_plugins.REGISTRY.get(incentive)
+    if plugin is None:
+        raise BadParameters(f"no incentive {incentive!r} to settle by{incentive_plugins.REGISTRY.advice}")
+    return plugin.due

@@ -21,7 +21,7 @@ DETAILS = {
     "stackelberg": "market_details",
     "correlated": "survey_details",
 }
-"""What each incentive's solver finds."""
+"""The message of each built-in incentive's details; plug-ins have none."""
 
 
 def to_quote(quote: records.Quote) -> pb.Quote:
@@ -32,7 +32,7 @@ def to_quote(quote: records.Quote) -> pb.Quote:
         status=number(quote.status),
         pot_microcredits=quote.pot_microcredits,
     )
-    if quote.details:
+    if quote.details and quote.incentive in DETAILS:
         fill(getattr(made, DETAILS[quote.incentive]), quote.details)
     return made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,7 @@ from services.kit.database.engine import Database
 from services.kit.rpc.principal import NotAllowed, current_principal
 from services.kit.runtime.clock import Clock
 from services.kit.runtime.workers import Workers
-from services.pricing.domain import checks
+from services.pricing.domain import checks, incentive_plugins
 from services.pricing.domain.incentive_correlated import quote_correlated
 from services.pricing.domain.incentive_stackelberg import Data, quote_stackelberg
 from services.pricing.domain.incentives import complete_parameters, quote_nothing, quote_pot, read_parameters
@@ -76,6 +77,9 @@ class Quoting:
         if incentive == "none" or not devices:
             return replace(quote_nothing(task_id, round_number, devices), incentive=incentive)
         purse = await self._purse(task_id, round_number, rounds)
+        plugin = incentive_plugins.REGISTRY.get(incentive)
+        if plugin is not None:
+            return await asyncio.to_thread(plugin.quote, task_id, round_number, devices, parameters, purse)
         if isinstance(parameters, PotParameters):
             return quote_pot(
                 task_id, round_number, incentive=incentive, device_ids=devices, parameters=parameters, purse=purse

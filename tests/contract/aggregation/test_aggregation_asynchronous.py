@@ -139,7 +139,7 @@ async def test_concurrent_devices_fill_every_buffer_exactly_and_settle_once(serv
 
 async def killed(service: ServiceFixture, client: Client) -> Client:
     """A server started in the place of one that stopped dead."""
-    client.app.conductor.live.clear()
+    client.app.open_rounds.by_task.clear()
     await client.app.conductor.stop()
     return await service.start()
 

@@ -113,7 +113,7 @@ async def test_a_round_is_valued_exactly_and_settled_by_it(service: ServiceFixtu
         with pytest.raises(InvalidInput, match="8 finite numbers were asked for"):
             await answer(client, asked, bad)
     # A server that dies in between asks the same again.
-    client.app.conductor.live.clear()
+    client.app.open_rounds.by_task.clear()
     await client.app.conductor.stop()
     client = await service.start()
     again = await ask(client, task.id)

@@ -91,7 +91,7 @@ async def test_a_restart_in_the_middle_of_a_round_changes_no_bit(service: Servic
         item = await client.get_work(device)
         await client.deliver(item, device, [0.1 * (index + 1), 1e-7, 3.0], weight=float(index + 1))
     # As after kill -9: what was in memory is gone, the database and the blobs are there.
-    client.app.conductor.live.clear()
+    client.app.open_rounds.by_task.clear()
     await client.app.conductor.stop()
     again = await service.start()
     item = await again.get_work("dev_c")

@@ -115,7 +115,7 @@ async def test_an_optimiser_remembers_across_rounds_and_restarts(service: Servic
                 for place, device in enumerate(FIVE):
                     await client.deliver(await client.get_work(device), device, GIVEN[device])
                     if place == number:
-                        client.app.conductor.live.clear()
+                        client.app.open_rounds.by_task.clear()
                         await client.app.conductor.stop()
                         client = await service.start()
         ended = await client.finished(task.id)
