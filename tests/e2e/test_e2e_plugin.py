@@ -46,7 +46,8 @@ def test_task_runs_with_topology_and_rule_of_plugin(packages: Path, tmp_path: Pa
         homes = platform.register(*STEPS)
         digest = platform.admin.upload_model(model())
         task = platform.admin.create_task(
-            name="shifts", preset="shifts", rule="midrange", parameters={"rule": {"f": 1}}, model_digests=[digest],
+            name="shifts", preset="shifts", rule="midrange", parameters={"topology": {"shifts": 2}, "rule": {"f": 1}},
+            model_digests=[digest],
             rounds=2, min_devices=3, quorum=1.0, round_seconds=60.0, seed=7, auto_start=False,
         ).id  # fmt: skip
         devices = [device(path, homes[name].folder, task, step) for name, step in STEPS.items()]

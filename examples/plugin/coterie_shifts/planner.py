@@ -1,4 +1,4 @@
-"""Planner of shifts: half of the devices work in a round, and the other half in the next round."""
+"""Planner of shifts: one part of the devices works in a round, and the next part in the next round."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import Any
 
 from coterie_api.enums.v1 import enums_pb2 as enums
 from coterie_api.topology.v1 import topology_pb2 as pb
-from services.topology.planners.base import Sources
+from coterie_shifts.parameters import ShiftsParameters
+from services.topology.planners.base import Sources, parameters_of
 
 
 class ShiftsPlanner:
-    """Two shifts by the order of device ids."""
+    """Shifts by the order of device ids."""
 
     def check(self, privacy: str, parameters: dict[str, Any]) -> dict[str, Any]:
         return parameters
@@ -23,9 +24,9 @@ class ShiftsPlanner:
 
     @staticmethod
     def plan(request: pb.MakePlanRequest, gathered: None, previous: pb.Plan | None) -> pb.Plan:
-        seats = []
+        seats, shifts = [], ShiftsParameters.validate(parameters_of(request)).shifts
         for place, device in enumerate(sorted(participant.device_id for participant in request.participants)):
-            works = place % 2 == request.round % 2
-            role, because = (enums.ROLE_SOLO, "its shift") if works else (enums.ROLE_IDLE, "the other shift")
+            works = place % shifts == request.round % shifts
+            role, because = (enums.ROLE_SOLO, "its shift") if works else (enums.ROLE_IDLE, "another shift")
             seats.append(pb.Seat(device_id=device, role=role, group=-1, block=-1, because=because))
         return pb.Plan(seats=seats)

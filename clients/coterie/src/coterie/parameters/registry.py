@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Any
 
 from coterie.parameters.declaration import Parameter, ParameterGroup
@@ -29,8 +28,16 @@ from coterie.parameters.rules import (
 )
 from coterie.parameters.task import BoundsParameters, PaceParameters, SumsParameters, SurveyParameters
 from coterie.parameters.topology import CellsParameters, ClusterParameters, MeshParameters
+from coterie.plugins import Registry
 
-ENTRY_POINTS = "coterie.parameters"
+
+def _require_group(item: object) -> type[ParameterGroup]:
+    if not (isinstance(item, type) and issubclass(item, ParameterGroup)):
+        raise TypeError(f"{item!r} is not a subclass of coterie.parameters.ParameterGroup")
+    return item
+
+
+EXTENSIONS = Registry("coterie.parameters", {}, _require_group)
 """Entry points of other packages that each name a `ParameterGroup`."""
 OWN: tuple[type[ParameterGroup], ...] = (
     ClusterParameters,
@@ -70,7 +77,7 @@ AXIS = {
 @cache
 def groups() -> tuple[type[ParameterGroup], ...]:
     """All groups: this package's and those of installed extensions."""
-    return (*OWN, *(point.load() for point in entry_points(group=ENTRY_POINTS)))
+    return (*OWN, *EXTENSIONS.load_all().values())
 
 
 def sections() -> dict[str, list[type[ParameterGroup]]]:

@@ -12,7 +12,8 @@ A strategy is a class with one method and the combinations it serves, in which "
 masks its update when the work has the terms of a secure sum declares `masks = True`; others do not get such work.
 
 Built-in strategies are listed in `REGISTRY`; other distributions register theirs as entry points of the group
-`coterie.device_strategies`. The server half of each strategy has the same file name in `services/aggregation/strategies`.
+`coterie.device_strategies`. The server half of each strategy has the same file name in
+`services/aggregation/strategies`.
 """
 
 from __future__ import annotations
