@@ -88,15 +88,15 @@ def mean(one: Took, other: Took) -> Took:
 @contextmanager
 def timed() -> Iterator[list[Took]]:
     """One entry, when it is over."""
-    found: list[Took] = []
+    result: list[Took] = []
     began = time.perf_counter(), time.process_time()
-    yield found
-    found.append(Took(time.perf_counter() - began[0], time.process_time() - began[1]))
+    yield result
+    result.append(Took(time.perf_counter() - began[0], time.process_time() - began[1]))
 
 
 def loop_takes(shards: Sequence[tuple[torch.Tensor, torch.Tensor]], rounds: int) -> Took:
     """What anybody would write: one model, one optimiser, all samples in batches, as often."""
-    inputs, targets = (torch.cat(each) for each in zip(*shards, strict=True))
+    inputs, targets = (torch.cat(item) for item in zip(*shards, strict=True))
     module = network()
     optimizer = torch.optim.SGD(module.parameters(), lr=TRAINING["learning_rate"])
     size, passes = int(TRAINING["batch_size"]), rounds * int(TRAINING["epochs"])

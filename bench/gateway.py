@@ -118,9 +118,9 @@ async def _one_connection(port: int, request: bytes, expected: bytes, until: flo
 async def _load(port: int, requests: list[bytes], expected: bytes, seconds: float) -> tuple[float, list[float]]:
     """Requests a second, and all latencies in order."""
     started = time.perf_counter()
-    each = await asyncio.gather(*(_one_connection(port, request, expected, started + seconds) for request in requests))
+    item = await asyncio.gather(*(_one_connection(port, request, expected, started + seconds) for request in requests))
     elapsed = time.perf_counter() - started
-    taken = sorted(value for values in each for value in values)
+    taken = sorted(value for values in item for value in values)
     return len(taken) / elapsed, taken
 
 

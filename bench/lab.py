@@ -119,8 +119,8 @@ def anchor(name: str, kind: str, devices: int, rounds: int) -> dict[str, Any] | 
     if anchored.returncode:
         print(f"  {name} failed: {complaint[-1]}")
         return None
-    found: dict[str, Any] = json.loads(told[-1])
-    return found
+    result: dict[str, Any] = json.loads(told[-1])
+    return result
 
 
 def _lines(stream: IO[str]) -> list[str]:

@@ -84,25 +84,25 @@ def measure(processes: PlatformProcesses, devices: int, urls: list[str]) -> None
         token = admin.issue_token(admin.create_owner("bench").id, uses=devices).token
         summary, before = asyncio.run(_run(processes, urls, token, task, devices))
         after = cpu_seconds(processes)
-        found = list(admin.rounds(task))
-    opened = [each.opened_at for each in found]
+        result = list(admin.rounds(task))
+    opened = [item.opened_at for item in result]
     took = [later - earlier for earlier, later in itertools.pairwise(opened)]
-    took.append(found[-1].done_at - found[-1].opened_at)
+    took.append(result[-1].done_at - result[-1].opened_at)
     median, limit = statistics.median(took), LIMITS_SECONDS.get(devices)
     goal = f"  (goal under {limit:g} s)" if limit else ""
-    print(f"{devices:5} devices, {len(found)} rounds, {os.cpu_count()} cores, task {summary.state}")
+    print(f"{devices:5} devices, {len(result)} rounds, {os.cpu_count()} cores, task {summary.state}")
     print(f"      median {median * 1000:.0f} ms a round{goal}, worst {max(took) * 1000:.0f} ms")
     print(f"      {summary.requests} requests, {summary.requests / summary.seconds:.0f}/s")
-    spent = {name: (after[name] - before[name]) / len(found) * 1000 for name in before}
+    spent = {name: (after[name] - before[name]) / len(result) * 1000 for name in before}
     print("      CPU a round: " + ", ".join(f"{name} {milliseconds:.0f} ms" for name, milliseconds in spent.items()))
 
 
 def cpu_seconds(processes: PlatformProcesses) -> dict[str, float]:
     """CPU time of every service and of this process, the fleet, so far: honest on a busy machine too."""
-    found = {name: psutil.Process(process.pid) for name, process in processes.running.items()}
-    found["fleet"] = psutil.Process()
-    times = {name: process.cpu_times() for name, process in found.items()}
-    return {name: each.user + each.system for name, each in times.items()}
+    result = {name: psutil.Process(process.pid) for name, process in processes.running.items()}
+    result["fleet"] = psutil.Process()
+    times = {name: process.cpu_times() for name, process in result.items()}
+    return {name: item.user + item.system for name, item in times.items()}
 
 
 async def _run(
@@ -120,9 +120,9 @@ async def _run(
         pairs = list(zip(fleets, crews, strict=True))
         await asyncio.gather(*(fleet.enrol(task, crew) for fleet, crew in pairs))
         summaries = await asyncio.gather(*(fleet.run(task, crew, RandomWorker()) for fleet, crew in pairs))
-    found = summaries[0]
-    found.requests = sum(each.requests for each in summaries)
-    return found, before
+    result = summaries[0]
+    result.requests = sum(summary.requests for summary in summaries)
+    return result, before
 
 
 if __name__ == "__main__":

@@ -57,14 +57,14 @@ def cost(sizes: list[int]) -> None:
             for name, pre, told in rules:
                 began = time.process_time()
                 run = Combination(rule_for(name, told, pre), StoredUpdates(blobs, layout, stored))
-                found = np.concatenate(list(run.chunks()))
+                result = np.concatenate(list(run.chunks()))
                 ours = time.process_time() - began
                 began = time.process_time()
                 plain = in_memory(name, matrix, f) if pre is None else None
                 theirs = time.process_time() - began
                 beside = "no plain form"
                 if plain is not None:
-                    ratio, gap = ours / max(theirs, 1e-9), np.abs(found - plain).max()
+                    ratio, gap = ours / max(theirs, 1e-9), np.abs(result - plain).max()
                     beside = f"numpy {theirs:6.2f} s, ratio {ratio:5.2f}, differs {gap:.0e}"
                 label = f"{pre}+{name}" if pre else name
                 print(f"{devices:5} devices  {label:20} {ours:6.2f} s   {beside}", flush=True)
@@ -200,7 +200,7 @@ def pace(devices: int) -> None:
         "asynchronous": {
             "pace": "asynchronous",
             "rounds": 80,
-            "parameters": {"pace": {"buffer": max(devices // 10, 1), "staleness_limit": 200}},
+            "parameters": {"asynchronous": {"buffer": max(devices // 10, 1), "staleness_limit": 200}},
             "keep_rounds": -1,
         },
     }
@@ -320,14 +320,17 @@ def worth_of_many(devices: int) -> None:
                 task, seen = admin.find_task("valued").id, []
                 began = time.perf_counter()
                 evaluate(admin, task, lambda tensors: worker.accuracy(tensors["w"]), on_round=lambda *t: seen.append(t))
-                took, values = time.perf_counter() - began, [each.value for each in admin.contributions(task)]
+                took, values = (
+                    time.perf_counter() - began,
+                    [contribution.value for contribution in admin.contributions(task)],
+                )
         finally:
             processes.stop()
     print(f"{devices} devices over REST: {took:.1f} s for {seen[0][2]} models (goal 60 s), sum {sum(values):.3f}")
 
 
 if __name__ == "__main__":
-    part, numbers = (sys.argv[1:2] or [""])[0], [int(each) for each in sys.argv[2:]]
+    part, numbers = (sys.argv[1:2] or [""])[0], [int(item) for item in sys.argv[2:]]
     if part not in ("", "cost", "memory", "pace", "worth"):
         raise SystemExit(__doc__)
     if part in ("", "cost"):

@@ -57,9 +57,9 @@ class Asking(Platform):
 
     def duties(self, *, wait_seconds: float = 0.0) -> tuple[Duty, ...]:
         """As it is, and counted."""
-        found = super().duties(wait_seconds=wait_seconds)
-        ASKED.update([duty.kind for duty in found] or ["nothing"])
-        return found
+        result = super().duties(wait_seconds=wait_seconds)
+        ASKED.update([duty.kind for duty in result] or ["nothing"])
+        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +85,13 @@ class Masking(RandomWorker):
 
     def deliver(self, member: Member, work: WorkItem, model: Any) -> Delivery:
         """The change as it is, or clipped, noised, masked, and its seeds sealed to the clerks."""
-        found = super().deliver(member, work, model)
+        result = super().deliver(member, work, model)
         if not work.sum:
-            return found
+            return result
         assert member.keys is not None
-        assert found.tensors is not None
+        assert result.tensors is not None
         terms = Terms.read(work.sum)
-        (change,) = found.tensors.values()
+        (change,) = result.tensors.values()
         values = contribution(np.ravel(change), terms, 1.0, FreshStream())
         upload, signature = make_upload(values, terms, member.id, member.keys, [], 0)
         return Delivery(upload.tensors(), 1.0, form=FORM, sum=SumSeal(terms.digest.hex(), signature.hex()))
@@ -130,8 +130,8 @@ async def measure(processes: PlatformProcesses, devices: int, folder: Path) -> N
 def tell(devices: int, clear: Measured, secure: Measured) -> None:
     """One size's figures, and whether they meet the goals."""
     print(f"{devices:5} devices, {ELEMENTS} numbers, {os.cpu_count()} cores", flush=True)
-    for name, found in (("clear", clear), ("secure", secure)):
-        print(f"      {name}: median {found.seconds * 1000:.0f} ms of {found.rounds} rounds; CPU, ms: {found.spent}")
+    for name, result in (("clear", clear), ("secure", secure)):
+        print(f"      {name}: median {result.seconds * 1000:.0f} ms of {result.rounds} rounds; CPU, ms: {result.spent}")
     beyond = (secure.seconds - clear.seconds) * 1000
     ratio = sum(secure.cpu.values()) / sum(clear.cpu.values())
     print(f"      secure takes {beyond:.0f} ms and {ratio:.2f} times the CPU of a clear round")
@@ -200,18 +200,18 @@ async def run(
     summary = await fleet.run(task, members, Masking())
     assert summary.state == "finished", admin.task(task).reason
     after = spent(processes, serving)
-    found = list(admin.rounds(task))
+    result = list(admin.rounds(task))
     told = {event.round: event.at for event in admin.events(task) if event.kind == "sum.told"}
-    last = {each.number: max(p.delivered_at for p in admin.round(task, each.number).participations) for each in found}
+    last = {item.number: max(p.delivered_at for p in admin.round(task, item.number).participations) for item in result}
     counting = statistics.median(told[number] - last[number] for number in told) if told else 0.0
-    took = statistics.median(each.done_at - each.opened_at for each in found)
-    return Measured(len(found), took, counting, {name: (after[name] - before[name]) / len(found) for name in before})
+    took = statistics.median(item.done_at - item.opened_at for item in result)
+    return Measured(len(result), took, counting, {name: (after[name] - before[name]) / len(result) for name in before})
 
 
 def spent(processes: PlatformProcesses, serving: Sequence[psutil.Process]) -> dict[str, float]:
     """CPU time of every service, of the fleet, and of the clerks together."""
     times = [process.cpu_times() for process in serving]
-    return cpu_seconds(processes) | {"clerks": sum(each.user + each.system for each in times)}
+    return cpu_seconds(processes) | {"clerks": sum(time.user + time.system for time in times)}
 
 
 if __name__ == "__main__":

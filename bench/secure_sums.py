@@ -129,13 +129,13 @@ def count(
     """ReadyCheck, agree and answer with the clerks that are there; milliseconds of one clerk."""
     ready, letter_ms, sum_ms = {}, 0.0, 0.0
     for at, desk in enumerate(desks):
-        own = {each.device: sealed[at] for each, sealed in zip(candidates, letters, strict=True)}
+        own = {item.device: sealed[at] for item, sealed in zip(candidates, letters, strict=True)}
         ready_check, letter_ms = timed(desk.ready_check, terms, people, candidates, own)
         ready[at] = ready_check.ready
-    names = [each.device for each in candidates]
+    names = [candidate.device for candidate in candidates]
     step = judge_ready_checks(ready, range(CLERKS), names, least=terms.least, quorum=terms.quorum, patience_over=True)
     assert isinstance(step, Settled)
-    survivors = [(each.device, each.root) for each in candidates if each.device in step.survivors]
+    survivors = [(candidate.device, candidate.root) for candidate in candidates if candidate.device in step.survivors]
     chosen = survivors_digest(terms.digest, survivors)
     agreements = {terms.clerks[at].device: desk.agree(terms, people, survivors) for at, desk in enumerate(desks)}
     answers = {}

@@ -114,9 +114,9 @@ class Registry:
         """Combined trust among devices now."""
         with acting_as(SERVICE):
             entries, *_ = await self._scores.matrix(ids, 0.0, None, 0)
-        found = np.zeros((len(ids), len(ids)))
-        found[entries.rows, entries.columns] = found[entries.columns, entries.rows] = entries.trust
-        return found
+        result = np.zeros((len(ids), len(ids)))
+        result[entries.rows, entries.columns] = result[entries.columns, entries.rows] = entries.trust
+        return result
 
 
 @asynccontextmanager

@@ -85,9 +85,9 @@ async def measure_matrix(registry: Any, trust: Any, generator: np.random.Generat
     request = pb.GetMatrixRequest(device_ids=some)
     first = await timed(lambda: trust.GetMatrix(request, timeout=60))
     again = median([await timed(lambda: trust.GetMatrix(request, timeout=60)) for _ in range(5)])
-    found = await trust.GetMatrix(request, timeout=60)
+    result = await trust.GetMatrix(request, timeout=60)
     graph = f"{len(devices):,} devices with {len(ties):,} ties (synthetic)"
-    print(f"matrix of 250 among {graph}, {len(found.trust):,} pairs with trust: ", end="")
+    print(f"matrix of 250 among {graph}, {len(result.trust):,} pairs with trust: ", end="")
     print(f"first {first:.2f} s, then {again * 1e3:.0f} ms")
 
 

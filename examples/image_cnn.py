@@ -41,4 +41,4 @@ def learner(number: int, devices: int = DEVICES) -> TorchLearner:
 
 if __name__ == "__main__":
     training = {"epochs": 4, "batch_size": 32, "learning_rate": 0.01}
-    play("image-cnn", model_bytes(network()), [learner(each) for each in range(DEVICES)], rounds=5, training=training)
+    play("image-cnn", model_bytes(network()), [learner(item) for item in range(DEVICES)], rounds=5, training=training)

@@ -24,8 +24,8 @@ class Classifier(torch.nn.Module):
         self.out = torch.nn.Linear(64, 2)
 
     def forward(self, words: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.out(self.encoder(self.words(words)).mean(dim=1))
-        return found
+        result: torch.Tensor = self.out(self.encoder(self.words(words)).mean(dim=1))
+        return result
 
 
 def network() -> torch.nn.Module:
@@ -52,4 +52,4 @@ if __name__ == "__main__":
     whole = len(model_bytes(network()))
     print(f"{len(body) / 1000:.1f} kB travel of {whole / 1000:.0f} kB")
     training = {"epochs": 3, "batch_size": 20, "learning_rate": 0.2}
-    play("lora-text", body, [learner(each) for each in range(DEVICES)], rounds=6, training=training)
+    play("lora-text", body, [learner(item) for item in range(DEVICES)], rounds=6, training=training)

@@ -38,7 +38,7 @@ if __name__ == "__main__":
     play(
         "stream",
         model_bytes(network()),
-        [TorchLearner(network(), stream(each)) for each in range(DEVICES)],
+        [TorchLearner(network(), stream(item)) for item in range(DEVICES)],
         topology="mesh",
         privacy="none",
         incentive="none",

@@ -27,13 +27,13 @@ def mean_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 def learner(number: int, devices: int = DEVICES) -> TorchLearner:
     """Patients dealt out in turn; every fifth is held out for the figures."""
-    inputs, targets = (torch.tensor(each, dtype=torch.float32) for each in load_diabetes(return_X_y=True))
+    inputs, targets = (torch.tensor(diabete, dtype=torch.float32) for diabete in load_diabetes(return_X_y=True))
     inputs, targets = inputs * 20, ((targets - 152) / 77)[:, None]
     held_out = torch.arange(len(inputs)) % 5 == 0
-    mine = ~held_out & (torch.arange(len(inputs)) % devices == number)
+    own = ~held_out & (torch.arange(len(inputs)) % devices == number)
     return TorchLearner(
         network(),
-        (inputs[mine], targets[mine]),
+        (inputs[own], targets[own]),
         test_data=(inputs[held_out], targets[held_out]),
         loss=torch.nn.functional.huber_loss,
         metrics={"r2": r_squared, "mean_error": Metric(mean_error, "down")},
@@ -42,4 +42,4 @@ def learner(number: int, devices: int = DEVICES) -> TorchLearner:
 
 if __name__ == "__main__":
     training = {"epochs": 4, "batch_size": 16, "learning_rate": 0.1}
-    play("regression", model_bytes(network()), [learner(each) for each in range(DEVICES)], rounds=4, training=training)
+    play("regression", model_bytes(network()), [learner(item) for item in range(DEVICES)], rounds=4, training=training)

@@ -51,5 +51,5 @@ class Tumours:
 
 
 if __name__ == "__main__":
-    learners = [Tumours(each) for each in range(DEVICES)]
+    learners = [Tumours(item) for item in range(DEVICES)]
     play("tumours", save(START), learners, rounds=3, training={"epochs": 2, "learning_rate": 0.01})

@@ -24,8 +24,8 @@ def make_model() -> torch.nn.Module:
 def main() -> None:
     number = int(sys.argv[1])
     images, labels = load_digits(return_X_y=True)
-    mine = slice(number - 1, None, DEVICES)
-    data = TensorDataset(torch.tensor(images[mine] / 16.0, dtype=torch.float32), torch.tensor(labels[mine]))
+    own = slice(number - 1, None, DEVICES)
+    data = TensorDataset(torch.tensor(images[own] / 16.0, dtype=torch.float32), torch.tensor(labels[own]))
     agent = Agent.register(
         os.environ["COTERIE_URL"],
         Path("/tokens/token").read_text(),

@@ -110,7 +110,7 @@ participations = sa.Table(
     sa.Column("samples", sa.BigInteger, nullable=False),
     sa.Column("note", sa.Text, nullable=False, default=""),
     sa.Column("refused", sa.Boolean, nullable=False, server_default=sa.false()),
-    sa.Column("aside", sa.Text, nullable=False, server_default=""),
+    sa.Column("excluded_because", sa.Text, nullable=False, server_default=""),
     sa.Column("digest", sa.String(64), nullable=False, default=""),
     sa.Column("form", EnumColumn(Form, 8), nullable=False, default=""),
     sa.Column("weight", sa.Double, nullable=False, default=0.0),

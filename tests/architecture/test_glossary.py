@@ -42,7 +42,7 @@ def test_every_word_stands_once() -> None:
 def test_the_words_of_the_wire_are_all_explained() -> None:
     """The nouns that devices, publishers and admins meet."""
     wanted = (
-        "device owner relation interaction evidence trust task enrolment plan seat round participation update delivery "
+        "device owner relation interaction evidence trust task enrolment plan assignment round participation update delivery "
         "letter budget price quote offer payment account posting charge strategy"
     )
     assert not set(wanted.split()) - {row[0] for row in WORDS}

@@ -22,9 +22,9 @@ def imports_of(path: Path) -> Iterator[str]:
 
 
 def files(folder: str) -> list[Path]:
-    found = sorted((ROOT / folder).rglob("*.py"))
-    assert found, f"{folder} has no Python files"
-    return found
+    result = sorted((ROOT / folder).rglob("*.py"))
+    assert result, f"{folder} has no Python files"
+    return result
 
 
 @pytest.mark.parametrize(

@@ -41,9 +41,9 @@ def test_every_topology_has_one_page_on_each_side() -> None:
 
 def test_no_module_is_named_after_a_preset_or_a_foreign_topology() -> None:
     folders = ("services", "clients/coterie/src", "clients/cli/src")
-    found = [path.relative_to(ROOT) for folder in folders for path in files(folder)]
-    assert len(found) > 300
-    assert [str(path) for path in found if misnamed(path)] == []
+    result = [path.relative_to(ROOT) for folder in folders for path in files(folder)]
+    assert len(result) > 300
+    assert [str(path) for path in result if misnamed(path)] == []
 
 
 def test_a_wrong_name_would_be_found() -> None:

@@ -14,18 +14,18 @@ from services.aggregation.domain.rules.choice import TRUST
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [*(ROOT / "services").rglob("*.py"), *(ROOT / "clients").glob("*/src/**/*.py")]
-BY_HAND = re.compile(r"""parameters(\.get\(|\[)\s*"(topology|privacy|pricing|rule|survey|sums|bounds|pace|offer)\"""")
+BY_HAND = re.compile(r"""parameters(\.get\(|\[)\s*"(topology|privacy|pricing|rule|survey|sums|bounds|mode|offer)\"""")
 
 
 def test_no_source_reads_a_section_by_hand() -> None:
     """Read it with its group: `TrustPrivacy.of(parameters).noise_max`."""
-    found = {
+    result = {
         f"{path.relative_to(ROOT)}:{number}"
         for path in SOURCES
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if BY_HAND.search(line)
     }
-    assert found == set()
+    assert result == set()
 
 
 @pytest.mark.parametrize("axis", ["topology", "privacy", "incentive"])

@@ -28,24 +28,24 @@ def _messages() -> list[tuple[str, Descriptor]]:
 
 
 def test_only_what_if_and_training_travel_as_json_text() -> None:
-    found = {
+    result = {
         f"{area}.{message.name}.{field.name}"
         for area, message in _messages()
         for field in message.fields
         if field.name.endswith("_json")
     }
-    assert found == WHAT_IF | TRAINING
+    assert result == WHAT_IF | TRAINING
 
 
 def test_only_parameters_travel_as_a_struct() -> None:
     """Their declaration is `coterie.parameters`, which an extension can add to."""
-    found = {
+    result = {
         f"{message.name}.{field.name}"
         for _, message in _messages()
         for field in message.fields
         if field.message_type is not None and field.message_type.file.package == "google.protobuf"
     }
-    assert {name.rpartition(".")[2] for name in found} == {"parameters", "radio"}
+    assert {name.rpartition(".")[2] for name in result} == {"parameters", "radio"}
 
 
 def test_every_incentive_with_price_has_message_for_what_its_solver_finds() -> None:

@@ -40,8 +40,8 @@ def entries(service: str) -> tuple[set[str], set[str]]:
 
 
 def test_every_folder_of_services_is_a_service_the_kit_or_the_console() -> None:
-    found = {path.name for path in (ROOT / "services").iterdir() if path.is_dir() and path.name != "__pycache__"}
-    assert found - {"kit", "console"} == set(SERVICES)
+    result = {path.name for path in (ROOT / "services").iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert result - {"kit", "console"} == set(SERVICES)
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -58,7 +58,7 @@ def is_axis(node: ast.AST) -> bool:
 
 def choices(node: ast.AST) -> set[str]:
     """Choices named anywhere in an expression."""
-    return {each.value for each in ast.walk(node) if isinstance(each, ast.Constant) and each.value in VALUES}
+    return {item.value for item in ast.walk(node) if isinstance(item, ast.Constant) and item.value in VALUES}
 
 
 def docstrings(tree: ast.AST) -> set[ast.Constant]:
@@ -68,14 +68,14 @@ def docstrings(tree: ast.AST) -> set[ast.Constant]:
 
 
 def test_nobody_else_branches_on_a_topology_privacy_or_incentive() -> None:
-    found = [
+    result = [
         f"{path.relative_to(ROOT)}:{line}"
         for folder in ELSEWHERE
         for path in files(folder)
         if not is_at_home(path)
         for line in branches(ast.parse(path.read_text()))
     ]
-    assert found == []
+    assert result == []
 
 
 def test_a_branch_would_be_found() -> None:

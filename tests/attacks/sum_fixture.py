@@ -145,9 +145,9 @@ class SumFixture:
         position = terms.position(clerk)
         assert position is not None
         ordered = [deliveries[device] for device in sorted(deliveries, key=str.encode)]
-        letters = {each.device: each.upload.letters[position] for each in ordered}
+        letters = {item.device: item.upload.letters[position] for item in ordered}
         return self.desks[clerk].ready_check(
-            terms, participants or self.participants, [each.candidate for each in ordered], letters
+            terms, participants or self.participants, [item.candidate for item in ordered], letters
         )
 
     def ready_check_all(self, terms: Terms, deliveries: Mapping[str, Delivery]) -> dict[str, ReadyCheck]:

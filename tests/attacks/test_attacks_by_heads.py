@@ -43,10 +43,10 @@ async def items_of(client: Client, number: int) -> tuple[str, list[str], Items]:
     async def all_there() -> bool:
         for device in DEVICES:
             set_principal(Principal("device", device))
-            found = (await client.work.GetWork(pb.GetWorkRequest(device_id=device, wait_seconds=5.0))).items
-            if not found or found[0].round != number:
+            result = (await client.work.GetWork(pb.GetWorkRequest(device_id=device, wait_seconds=5.0))).items
+            if not result or result[0].round != number:
                 return False
-            items[device] = found[0]
+            items[device] = result[0]
         return True
 
     await eventually(all_there)
@@ -130,9 +130,9 @@ async def test_head_cannot_claim_weight_of_members_it_rejected(service: ServiceF
         await report(client, items[member], member, head)
     await lead(client, items[head], head, dict.fromkeys(members, DELIVERED))
     await client.finished(task.id)
-    _, found = await parts(client, task.id, 1)
-    assert found[head].weight == everything
-    assert all(part.state == DELIVERED and not part.judged_by for part in found.values())
+    _, result = await parts(client, task.id, 1)
+    assert result[head].weight == everything
+    assert all(part.state == DELIVERED and not part.judged_by for part in result.values())
 
 
 @SQLITE
@@ -173,8 +173,8 @@ async def test_a_head_that_several_dispute_costs_them_little_and_leads_no_more(s
     assert again == head  # nobody had the time to object before the next round opened
     assert all(items[member].verdict == "by its head: bad" for member in members)
     assert items[head].verdict == ""
-    _, found = await parts(client, task.id, 1)
-    assert {found[member].judged_by for member in members} == {head}
+    _, result = await parts(client, task.id, 1)
+    assert {result[member].judged_by for member in members} == {head}
     assert told_of(service, 1, first, head) == []  # a head's word alone waits for the other side
     for member in (first, second):
         await object_to(client, task.id, 1, member)
@@ -188,9 +188,9 @@ async def test_a_head_that_several_dispute_costs_them_little_and_leads_no_more(s
     present, _, items = await items_of(client, 3)
     assert items[head].role == words.ROLE_SOLO
     assert present in members  # the others still trust each other
-    round_, found = await parts(client, task.id, 1)
+    round_, result = await parts(client, task.id, 1)
     assert round_.disputed == 2
-    assert found[first].objection == "my letter was there"
+    assert result[first].objection == "my letter was there"
     assert told_of(service, 1, first, head) == told_of(service, 1, second, head) == [(False, settling.DISPUTED_SECONDS)]
     assert told_of(service, 1, first, second) == []
     assert told_of(service, 1, silent, head) == [(False, settling.WHOLE_INTERACTION_SECONDS)]

@@ -144,7 +144,7 @@ async def test_station_choosing_low_noise_or_foreign_users_is_excluded(
             _, task = await begun(service, policy="stations")
             plan = await plan_of(service, task.id)
             assert why in plan.cell_details.lost["hill"]
-            assert {seat.cell for seat in plan.seats} == {"town", ""}
+            assert {assignment.cell for assignment in plan.assignments} == {"town", ""}
 
 
 def test_station_that_always_drops_a_user_still_serves_it_after_rounds() -> None:
@@ -171,7 +171,11 @@ def test_stations_without_users_stop_no_task_and_learn_their_own_worth() -> None
         return PLANNER.plan(asked, dataclasses.replace(given, decisions={0: told}), None)
 
     nobody, one, two = planned(), planned(1), planned(0, 1)
-    assert [seat.role for seat in nobody.seats] == [seat.role for seat in one.seats] == [words.ROLE_SOLO] * 3
+    assert (
+        [assignment.role for assignment in nobody.assignments]
+        == [assignment.role for assignment in one.assignments]
+        == [words.ROLE_SOLO] * 3
+    )
     assert nobody.cell_details.instead == "it serves 0 of 3 devices that blocks would carry"
     assert one.cell_details.instead == "it serves 1 of 3 devices that blocks would carry"
     assert nobody.cell_details.decided_reward < one.cell_details.decided_reward < nobody.cell_details.reward

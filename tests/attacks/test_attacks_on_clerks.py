@@ -71,9 +71,9 @@ def test_different_survivors_to_different_clerks_are_never_both_answered(clerks:
         deliveries = sum_fixture.deliver_all(terms)
         sum_fixture.ready_check_all(terms, deliveries)
         sets = [survivors_of(deliveries), survivors_of(deliveries, names(6)[:5])]
-        digests = [chosen_digest(terms, each) for each in sets]
+        digests = [chosen_digest(terms, item) for item in sets]
         traitor, *honest = names(clerks)
-        signed = [{traitor: keys_of(traitor).sign(commit_message(terms.digest, each))} for each in digests]
+        signed = [{traitor: keys_of(traitor).sign(commit_message(terms.digest, digest))} for digest in digests]
         for clerk, side in zip(honest, sides, strict=True):
             signed[side][clerk] = sum_fixture.desks[clerk].agree(terms, sum_fixture.participants, sets[side])
             with pytest.raises(ConflictingCommit):
@@ -147,7 +147,7 @@ def test_among_sybils_a_device_is_in_no_sum_without_three_of_its_company(tmp_pat
     deliveries = sum_fixture.deliver_all(terms)
     deliveries["dev_victim"] = sum_fixture.deliver(terms, "dev_victim", circle=circle_of(FRIENDS, company_least=3))
     for there in (0, 1, 2, 3):
-        alive = {device: each for device, each in deliveries.items() if device not in FRIENDS[there:]}
+        alive = {device: item for device, item in deliveries.items() if device not in FRIENDS[there:]}
         for clerk in sum_fixture.desks:
             ready_check = sum_fixture.ready_check(terms, clerk, alive)
             assert ("dev_victim" in ready_check.ready) == (there == 3)
@@ -316,7 +316,9 @@ def test_a_clerk_one_word_off_by_one_is_outvoted_and_named(sum_fixture: SumFixtu
     sums = [
         next(answer.sums[k] for answer in answers if answer.digests.get(k) == value) for k, value in believed.items()
     ]
-    total = sum((each.upload.masked for each in deliveries.values()), start=0 * deliveries["dev_00"].upload.masked)
+    total = sum(
+        (delivery.upload.masked for delivery in deliveries.values()), start=0 * deliveries["dev_00"].upload.masked
+    )
     assert masks.opened(total, sums).tolist() == clear_sum(deliveries.values()).tolist()
     # With one honest clerk silent the lie is noticed and nothing is folded, unless the liar is outvoted elsewhere.
     for lost in set(range(4)) - {liar}:

@@ -27,9 +27,9 @@ RUNNING = (*SERVICES, "gateway", "console", "station")
 
 def section(service: str) -> str:
     """The lines of a service in the compose file."""
-    found = re.search(rf"^  {service}:\n((?:    .*\n|\n)+)", COMPOSE, re.MULTILINE)
-    assert found, service
-    return found[1]
+    result = re.search(rf"^  {service}:\n((?:    .*\n|\n)+)", COMPOSE, re.MULTILINE)
+    assert result, service
+    return result[1]
 
 
 def test_no_service_of_deployment_is_given_authority_s_key_or_another_s() -> None:

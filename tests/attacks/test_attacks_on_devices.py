@@ -129,7 +129,7 @@ def test_an_offer_of_another_session_is_refused(sum_fixture: SumFixture) -> None
 
 
 def test_a_substituted_owner_is_refused(sum_fixture: SumFixture) -> None:
-    """Else one owner could hold two seats under another's name."""
+    """Else one owner could hold two assignments under another's name."""
     terms = sum_fixture.terms()
     with pytest.raises(TermsRefused, match="another owner"):
         check(with_clerk(terms, 3, owner="own_else"), sum_fixture.participants)
@@ -230,7 +230,7 @@ def test_a_garbage_upload_is_out_of_range(tmp_path: Path, elements: int, bits: i
     assert out_of_range(honest, 8, terms.grid()) is None
     other = SumFixture(tmp_path / "other", least=6, elements=elements)
     again = noisy(other.terms())
-    mixed = {device: other.deliver(again, device, each.values) for device, each in deliveries.items()}
+    mixed = {device: other.deliver(again, device, item.values) for device, item in deliveries.items()}
     garbage = np.random.default_rng(1).integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1, elements)
     mixed["dev_03"] = other.deliver(again, "dev_03", garbage)
     assert out_of_range(other.open(again, mixed), 8, again.grid()) is not None
@@ -262,7 +262,7 @@ def test_no_seed_value_or_key_is_kept_or_told_by_platform_or_any_one_clerk(
         np.array(value).tobytes(),
         *(keys_of(name).signing for name in sum_fixture.devices),
     ]
-    seen = [each.upload.body() for each in deliveries.values()]
+    seen = [delivery.upload.body() for delivery in deliveries.values()]
     seen += [
         repr(ready_checks).encode(),
         repr(agreements).encode(),

@@ -99,9 +99,9 @@ def torsion() -> set[Point]:
         point = point_with(y)
         if point is not None:
             generator = times(L, point)
-            found = {times(k, generator) for k in range(8)}
-            if len(found) == 8:
-                return found
+            result = {times(k, generator) for k in range(8)}
+            if len(result) == 8:
+                return result
     raise AssertionError("no point has full order")
 
 

@@ -110,7 +110,7 @@ def owner_fixture(tmp_path: Path) -> OwnerFixture:
 def test_what_the_linked_browser_signed_is_done(owner_fixture: OwnerFixture) -> None:
     assert owner_fixture.hear(owner_fixture.decision(number=1)) == "done"
     assert owner_fixture.hear(owner_fixture.decision(act="join", task="tsk_1", terms="0a", number=2)) == "done"
-    assert [each.act for each in owner_fixture.done] == ["pause", "join"]
+    assert [item.act for item in owner_fixture.done] == ["pause", "join"]
     assert [state for _, state, _ in owner_fixture.courier.answers] == [DecisionState.DONE] * 2
 
 
@@ -140,7 +140,7 @@ def test_decision_is_not_done_twice_nor_after_later_one_nor_after_restart(
     platform: Any = owner_fixture.courier
     owner_fixture.owner = Owner(platform, DeviceHome(tmp_path / "home"), ME)  # the agent was started again
     assert "heard before" in owner_fixture.hear(first)
-    assert [each.act for each in owner_fixture.done] == ["pause", "resume"]
+    assert [item.act for item in owner_fixture.done] == ["pause", "resume"]
 
 
 def test_decisions_of_another_owner_or_device_are_not_accepted(owner_fixture: OwnerFixture) -> None:

@@ -35,8 +35,8 @@ async def patiently(client: Client, item: pb.WorkItem, device: str, values: list
 
 
 async def delivered(client: Client, task_id: str, number: int) -> set[str]:
-    found = await parts(client, task_id, number)
-    return {device for device, p in found.items() if p.state == words.PARTICIPATION_STATE_DELIVERED}
+    result = await parts(client, task_id, number)
+    return {device for device, p in result.items() if p.state == words.PARTICIPATION_STATE_DELIVERED}
 
 
 @pytest.mark.parametrize("joined", ["before", "while the first round is open"])
@@ -112,8 +112,8 @@ async def test_claimed_samples_weigh_no_more_in_a_step_than_in_a_round(service: 
         weight = 1e9 if device == "dev_liar" else 100.0
         await client.deliver(await client.get_work(device), device, [value] * 3, weight=weight)
     ended = await client.finished(task.id)
-    found = await weights(client, task.id)
-    assert {device: found[device] for device in values} == dict.fromkeys(values, 100.0)
+    result = await weights(client, task.id)
+    assert {device: result[device] for device in values} == dict.fromkeys(values, 100.0)
     np.testing.assert_allclose(await client.model(ended.model_digests[0]), [2.0] * 3)
     assert [r.same for r in await replayed(client, task.id)] == [True]
 

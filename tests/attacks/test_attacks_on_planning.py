@@ -64,16 +64,16 @@ async def planner(folder: Path, questions_per_caller: int = 8) -> AsyncIterator[
 
 def busy_workers() -> list[psutil.Process]:
     """Descendants of this process that compute."""
-    found = []
+    result = []
     for process in psutil.Process().children(recursive=True):
         try:
             before = process.cpu_times().user
             time.sleep(0.05)
             if process.cpu_times().user > before:
-                found.append(process)
+                result.append(process)
         except psutil.NoSuchProcess:
             continue
-    return found
+    return result
 
 
 async def until_idle(seconds: float = 60.0) -> None:
@@ -146,7 +146,7 @@ async def test_workers_answer_with_the_same_bytes_as_this_process(tmp_path: Path
     await workers.close()
     own = ClustersPlanner.plan(request, gathered, None)
     assert made.SerializeToString(deterministic=True) == own.SerializeToString(deterministic=True)
-    assert made.seats
+    assert made.assignments
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a worker ends only when its computation lets it")

@@ -280,28 +280,28 @@ async def test_a_sweep_works_on_an_object_store_and_spares_what_is_stored_again(
     stale = next(blob for blob in listed if blob.name == again)
     assert not await blobs.remove(stale, unless_after=time.time() - DAY)
     async with sweeper(service, client, blobs) as broom:
-        found = await broom.sweep(DAY, dry_run=False)
-    assert {found.removed, found.seen} == {2}
-    assert set(found.names) == {orphan, again}
+        result = await broom.sweep(DAY, dry_run=False)
+    assert {result.removed, result.seen} == {2}
+    assert set(result.names) == {orphan, again}
     assert [page async for page in blobs.every()] in ([], [[]])
 
 
 @only_sqlite
 async def test_the_weights_of_a_policy_are_not_swept(service: ServiceFixture) -> None:
     client = await service.start()
-    kept = await service.blobs.put_bytes(b"weights")
+    retained = await service.blobs.put_bytes(b"weights")
     database = Database(service.settings.database_for("topology"), "topology")
     async with database.writing() as tx:
         await policies.add(
             tx,
             StoredPolicy(
-                "pol_1", PolicyLearner.VDN, "0" * 64, PolicyState.READY, 1.0, 0.0, time.time(), "", kept, b"{}"
+                "pol_1", PolicyLearner.VDN, "0" * 64, PolicyState.READY, 1.0, 0.0, time.time(), "", retained, b"{}"
             ),
         )
     await database.close()
     async with sweeper(service, client) as broom:
         await broom.sweep(DAY, dry_run=False)
-    assert kept in stored(service.settings.data_dir)
+    assert retained in stored(service.settings.data_dir)
 
 
 @only_sqlite

@@ -274,8 +274,8 @@ async def test_clerks_read_only_their_own_letters_and_speak_for_themselves(
 
     async def ready_check_duty() -> bool:
         set_principal(Principal("device", "dev_a"))
-        found = await sums.ListDuties(pb.ListDutiesRequest(device_id="dev_a"))
-        return any(duty.kind == words.DUTY_KIND_READY_CHECK for duty in found.duties)
+        result = await sums.ListDuties(pb.ListDutiesRequest(device_id="dev_a"))
+        return any(duty.kind == words.DUTY_KIND_READY_CHECK for duty in result.duties)
 
     await people.attend(ready_check_duty, among=[])
     set_principal(Principal("device", "dev_e"))  # takes part, and is no clerk
@@ -295,7 +295,7 @@ async def test_clerks_read_only_their_own_letters_and_speak_for_themselves(
     for clerk in ("dev_a", "dev_b"):
         set_principal(Principal("device", clerk))
         reply = await sums.ListSumLetters(pb.SumReader(place=place, device_id=clerk))
-        own[clerk] = {(each.digest, each.start) for each in reply.letters}
+        own[clerk] = {(letter.digest, letter.start) for letter in reply.letters}
         assert len(reply.letters) == len(DEVICES)
     assert not own["dev_a"] & own["dev_b"]
     set_principal(Principal("device", "dev_a"))
@@ -368,13 +368,13 @@ async def test_nothing_stored_by_the_platform_holds_a_planted_update_or_a_seed(
         await people.deliver(device, planted if device == "dev_e" else change_of(device))
 
     def search() -> list[str]:
-        found = []
+        result = []
         for file in tmp_path.rglob("*"):
             if file.is_file() and "clerks" not in file.parts:
                 content = file.read_bytes()
-                found += [f"{file.name}: {n.hex()[:16]}" for n in [*needles, *seeds] if n in content]
-                found += [f"{file.name}: {s.hex()[:16]}" for s in seeds if s.hex().encode() in content]
-        return found
+                result += [f"{file.name}: {n.hex()[:16]}" for n in [*needles, *seeds] if n in content]
+                result += [f"{file.name}: {s.hex()[:16]}" for s in seeds if s.hex().encode() in content]
+        return result
 
     assert seeds
     assert search() == []
@@ -403,7 +403,7 @@ async def test_nothing_stored_by_the_platform_holds_a_planted_update_or_a_seed(
         ({}, {"sums": {"colluders": 9}}, "none is sure to be honest"),
         ({}, {"sums": {"cohort_devices": 3}}, "cohort_devices makes no sense"),
         ({}, {"sums": {"mode": "hidden"}}, "clear"),
-        ({"pace": "asynchronous"}, {}, "secure sum"),
+        ({"mode": "asynchronous"}, {}, "secure sum"),
     ],
 )
 async def test_tasks_unfit_for_secure_sums_are_refused_with_what_to_change(

@@ -61,7 +61,7 @@ async def test_a_publisher_reads_nothing_of_another_s_task(service: ServiceFixtu
 
 async def test_lists_hold_a_publisher_s_own_tasks_alone(service: ServiceFixture) -> None:
     client = await service.start()
-    mine = await client.create([])
+    own = await client.create([])
     set_principal(RIVAL)
     assert not (await client.tasks.ListTasks(pb.ListTasksRequest())).tasks
     with pytest.raises(PermissionDenied, match="pub_1 is another publisher"):
@@ -69,7 +69,7 @@ async def test_lists_hold_a_publisher_s_own_tasks_alone(service: ServiceFixture)
     for rightful in (Principal("publisher", "pub_1"), ADMIN, Principal("device", "dev_a", OWN_A)):
         set_principal(rightful)
         listed = (await client.tasks.ListTasks(pb.ListTasksRequest(publisher="pub_1", name="t"))).tasks
-        assert [task.id for task in listed] == [mine.id]
+        assert [task.id for task in listed] == [own.id]
     assert not (await client.tasks.ListTasks(pb.ListTasksRequest(name="another"))).tasks
 
 

@@ -75,14 +75,14 @@ def kinds_of(body: type[Body]) -> Iterator[type[Body]]:
 
 def open_texts_of(schema: Any, place: str) -> Iterator[str]:
     if isinstance(schema, list):
-        for each in schema:
-            yield from open_texts_of(each, place)
+        for item in schema:
+            yield from open_texts_of(item, place)
     if not isinstance(schema, dict) or schema.get("propertyNames", {}).get("pattern"):
         return
     if schema.get("type") == "string" and not schema.keys() & {"pattern", "enum", "const", "format"}:
         yield place
-    for name, each in schema.get("properties", {}).items():
-        yield from open_texts_of(each, f"{place}.{name}")
+    for name, item in schema.get("properties", {}).items():
+        yield from open_texts_of(item, f"{place}.{name}")
     for key in ("items", "anyOf", "additionalProperties"):
         yield from open_texts_of(schema.get(key), place)
 

@@ -68,9 +68,9 @@ async def test_whatever_is_done_to_the_log_shows(world: World) -> None:
     for told, attack in attacks.items():
         async with tampering(world) as tx:
             await tx.execute(attack)
-        found = await verify(world)
-        assert not found.sound
-        assert any(told in fault for fault in found.faults), (told, found.faults)
+        result = await verify(world)
+        assert not result.sound
+        assert any(told in fault for fault in result.faults), (told, result.faults)
         async with tampering(world) as tx:  # as it was
             await tx.execute(audit.delete())
             await tx.execute(audit.insert(), rows)
@@ -95,8 +95,8 @@ async def test_writers_at_once_in_two_processes_leave_one_chain(world: World) ->
             for number, name in enumerate(names)
         )
     )
-    found = await verify(world)
-    assert (found.sound, found.entries) == (True, before + 40)
+    result = await verify(world)
+    assert (result.sound, result.entries) == (True, before + 40)
     if len(worlds) > 1:
         await channel.close()
         await second.app.stop()

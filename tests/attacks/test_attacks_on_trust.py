@@ -29,11 +29,11 @@ TWELVE = [START - 4 * HOURS * (k + 1) for k in range(12)]
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     """A real registry over gRPC, its clock in the test's hand."""
     set_principal(SERVICE)
-    found, channel = await open_world(TrustSettings(data_dir=tmp_path, drain_seconds=1, insecure=True), Hand())
-    yield found
+    result, channel = await open_world(TrustSettings(data_dir=tmp_path, drain_seconds=1, insecure=True), Hand())
+    yield result
     set_principal(SERVICE)
     await channel.close()
-    await found.app.stop()
+    await result.app.stop()
 
 
 async def people(world: World, count: int) -> list[str]:
@@ -256,10 +256,10 @@ async def test_sybils_get_no_more_than_their_real_edges_carry(world: World, edge
     for k in range(edges):
         real = [report(f"real {at}", honest[k], sybils[k], good=True, at=at) for at in TWELVE]
         assert (await says(world, honest[k], *real)).unconfirmed == 0  # the other half of what the sybil claims
-    found = await world.trust.GetMatrix(pb.GetMatrixRequest(device_ids=[*honest, *sybils]))
+    result = await world.trust.GetMatrix(pb.GetMatrixRequest(device_ids=[*honest, *sybils]))
     across = [
         (row, column, value)
-        for row, column, value in zip(found.rows, found.columns, found.trust, strict=True)
+        for row, column, value in zip(result.rows, result.columns, result.trust, strict=True)
         if row < 8 <= column
     ]
     tied = {(row, column): value for row, column, value in across if value > 0.2}
@@ -268,5 +268,5 @@ async def test_sybils_get_no_more_than_their_real_edges_carry(world: World, edge
     # Everybody else trusts sybils through those edges at most a fifth of what the path carries; none without edges.
     assert all(value <= 0.2 * 0.75 for row, column, value in across if (row, column) not in tied)
     assert bool(across) == bool(edges)
-    inside = [value for row, column, value in zip(found.rows, found.columns, found.trust, strict=True) if column < 8]
+    inside = [value for row, column, value in zip(result.rows, result.columns, result.trust, strict=True) if column < 8]
     assert sum(value >= THRESHOLD for value in inside) == 8  # the honest ring stands as it was

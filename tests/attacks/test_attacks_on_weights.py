@@ -68,9 +68,9 @@ async def test_owners_devices_claiming_a_billion_samples_weigh_at_most_a_quarter
     service.fakes.owners |= dict.fromkeys(liars, "own_liar")
     samples = dict.fromkeys(HONEST, 100) | dict.fromkeys(liars, 10**9)
     ended = await run(client, samples, dict.fromkeys(HONEST, 1.0) | dict.fromkeys(liars, 5.0))
-    found = await weights(client, ended.id)
-    assert sum(found[liar] for liar in liars) == pytest.approx(200.0)
-    assert {found[device] for device in HONEST} == {100.0}
+    result = await weights(client, ended.id)
+    assert sum(result[liar] for liar in liars) == pytest.approx(200.0)
+    assert {result[device] for device in HONEST} == {100.0}
 
 
 @SQLITE
@@ -142,9 +142,9 @@ async def test_survey_answer_with_weight_beyond_scale_or_no_body_is_refused(
     await client.work.DeclineWork(pb.DeclineWorkRequest(task_id=task.id, round=1, device_id=LIAR))
     await client.finished(task.id)
     set_principal(Principal("publisher", "pub_1"))
-    found = (await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))).round.metrics
-    assert found["estimate"] == pytest.approx(5.0)  # 10 times the mean of 0.25, 0.35, … 0.75
-    assert found["answers"] == len(HONEST)
+    result = (await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))).round.metrics
+    assert result["estimate"] == pytest.approx(5.0)  # 10 times the mean of 0.25, 0.35, … 0.75
+    assert result["answers"] == len(HONEST)
 
 
 @SQLITE
@@ -169,10 +169,10 @@ async def test_answer_with_huge_claimed_variance_is_reported_and_kept_in_scale(
         await client.deliver(await client.get_work(device), device, [0.5], weight=1.0, budget=0.01)
     await client.finished(task.id)
     set_principal(Principal("publisher", "pub_1"))
-    found = (await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))).round.metrics
-    assert found["estimate"] == 10.0
+    result = (await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))).round.metrics
+    assert result["estimate"] == 10.0
     # The honest path: whoever reads it learns that a survey with such noise in it has found nothing.
-    assert found["error_bound"] > 10.0
+    assert result["error_bound"] > 10.0
 
 
 @SQLITE
@@ -219,7 +219,7 @@ async def test_a_declared_degree_of_uneven_data_raises_neither_weight_nor_pay(se
         await client.deliver(item, device, [0.1 * (number + 1), 0.0, 0.1], weight=item.self_weight, metrics={})
     await client.finished(task.id)
     assert told[LIAR].self_weight == told["dev_0"].self_weight > told["dev_1"].self_weight
-    assert told[LIAR].weight_alone == told["dev_0"].weight_alone > told["dev_1"].weight_alone
+    assert told[LIAR].solo_weight == told["dev_0"].solo_weight > told["dev_1"].solo_weight
     paid = {
         member.device_id: (member.quality, member.alone)
         for cluster in service.fakes.settled[task.id, 1].payoffs.clusters

@@ -49,7 +49,7 @@ async def test_only_the_tasks_own_publisher_sets_worths(service: ServiceFixture)
         with pytest.raises(PermissionDenied):
             await client.tasks.AnswerEvaluation(told)
         with pytest.raises(PermissionDenied):
-            await client.tasks.AskEvaluation(pb.AskEvaluationRequest(task_id=asked.task_id))
+            await client.tasks.GetEvaluation(pb.GetEvaluationRequest(task_id=asked.task_id))
     assert await contributions(client, asked.task_id, Principal("publisher", "pub_1")) == {}
 
 

@@ -115,7 +115,7 @@ def visitors(chromium: Browser, console: Console) -> Iterator[Any]:
         return made[-1].sign_in(key) if key else made[-1]
 
     yield visitor
-    complaints = [each for one in made for each in one.complaints]
+    complaints = [complaint for one in made for complaint in one.complaints]
     for one in made:
         one.context.close()
     assert complaints == []
@@ -124,5 +124,5 @@ def visitors(chromium: Browser, console: Console) -> Iterator[Any]:
 @pytest.fixture
 def admin(visitors: Any, scene: Scene) -> Visitor:
     """An admin's browser."""
-    found: Visitor = visitors(scene.platform.processes.admin_key())
-    return found
+    result: Visitor = visitors(scene.platform.processes.admin_key())
+    return result

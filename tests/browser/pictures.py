@@ -101,7 +101,9 @@ def main(folder: Path) -> None:
     """Plays, takes the pictures, and says how many there are."""
     single_threaded()
     folder.mkdir(parents=True, exist_ok=True)
-    kept = {path.stem for path in folder.glob("console-*.png")} if folder.parts[-2:] == ("docs", "pictures") else set()
+    retained = (
+        {path.stem for path in folder.glob("console-*.png")} if folder.parts[-2:] == ("docs", "pictures") else set()
+    )
     with ExitStack() as stack:
         ground = stack.enter_context(stage(planners=True))
         pages = play(ground)
@@ -113,7 +115,9 @@ def main(folder: Path) -> None:
         for key, shown in ((ground.processes.admin_key(), pages), (ground.agents[0].identity.api_key, owners)):
             for look, options in LOOKS.items():
                 end = "" if look == "light" else f"-{look}"
-                wanted = {name: path for name, path in shown.items() if not kept or f"console-{name}{end}" in kept}
+                wanted = {
+                    name: path for name, path in shown.items() if not retained or f"console-{name}{end}" in retained
+                }
                 if wanted:
                     take(browser, console.url, key, wanted, {look: options}, folder)
         browser.close()

@@ -26,9 +26,9 @@ from tests.e2e.test_e2e_clusters import Scripted, change
 
 
 def test_owner_sees_what_device_gave_away_and_earned_and_nothing_of_others(visitors: Any, scene: Scene) -> None:
-    reports = {each: scene.admin.privacy(scene.id(each)).tasks for each in scene.homes}
+    reports = {home: scene.admin.privacy(scene.id(home)).tasks for home in scene.homes}
     name, noised = next(
-        (each, told) for each, tasks in reports.items() for told in tasks if math.isfinite(told.epsilon)
+        (item, told) for item, tasks in reports.items() for told in tasks if math.isfinite(told.epsilon)
     )
     owner: Visitor = visitors(scene.key(name), viewport=PHONE)
     owner.page.wait_for_url("**/me")

@@ -51,8 +51,8 @@ def test_after_signing_in_one_is_where_one_wanted_to_be(visitors: Any, scene: Sc
 
 
 def test_signing_out_ends_the_session_for_the_cookie_too(admin: Visitor, console: Console) -> None:
-    cookies = {each["name"]: each["value"] for each in admin.context.cookies() if each["name"] == "coterie"}
-    (cookie,) = (each for each in admin.context.cookies() if each["name"] == "coterie")
+    cookies = {cooky["name"]: cooky["value"] for cooky in admin.context.cookies() if cooky["name"] == "coterie"}
+    (cookie,) = (cooky for cooky in admin.context.cookies() if cooky["name"] == "coterie")
     assert cookie["httpOnly"] is True
     assert cookie["sameSite"] == "Lax"
     admin.page.click("[aria-label='Sign out']")
@@ -63,7 +63,7 @@ def test_signing_out_ends_the_session_for_the_cookie_too(admin: Visitor, console
 
 
 def test_another_sites_form_changes_nothing(admin: Visitor, console: Console) -> None:
-    cookies = {each["name"]: each["value"] for each in admin.context.cookies()}
+    cookies = {cooky["name"]: cooky["value"] for cooky in admin.context.cookies()}
     forged = {"Origin": "https://evil.example"}
     answer = httpx.post(f"{console.url}/signout", cookies=cookies, headers=forged, trust_env=False)
     assert answer.status_code == 403

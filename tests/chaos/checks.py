@@ -35,8 +35,8 @@ def check(deployment: Deployment, company: RoundInputs, task: Task) -> None:
 
 def _rounds_are_monotone(deployment: Deployment, company: RoundInputs, task: Task) -> None:
     rounds = list(deployment.admin.rounds(task.id))
-    assert [each.number for each in rounds] == list(range(1, company.play.rounds + 1))
-    assert {each.state for each in rounds} == {"done"}
+    assert [item.number for item in rounds] == list(range(1, company.play.rounds + 1))
+    assert {item.state for item in rounds} == {"done"}
     told = [event.round for event in deployment.admin.events(task.id) if event.kind.startswith("round.")]
     assert told == sorted(told)
     assert (
@@ -61,12 +61,12 @@ def _paid_once(deployment: Deployment, company: RoundInputs, task: Task) -> None
 def _charged_once(deployment: Deployment, company: RoundInputs, task: Task) -> None:
     """The platform charges a round once, and never more than the device's own ledger does."""
     delivered: Counter[str] = Counter()
-    for each in deployment.admin.rounds(task.id):
-        parts = deployment.admin.round(task.id, each.number).participations
+    for entry in deployment.admin.rounds(task.id):
+        parts = deployment.admin.round(task.id, entry.number).participations
         delivered.update(part.device_id for part in parts if part.state == "delivered")
     for agent in company.agents:
         device = agent.identity.id
-        charged = sum(each.rounds for each in deployment.admin.privacy(device).tasks if each.task_id == task.id)
+        charged = sum(item.rounds for item in deployment.admin.privacy(device).tasks if item.task_id == task.id)
         spent = agent.home.ledger().spent()
         own = spent.releases + spent.raw_releases
         assert charged <= delivered[device], f"{agent.identity.name}: {charged} rounds charged of {delivered[device]}"

@@ -92,7 +92,7 @@ class Deployment:
 
     def _variables(self, name: str) -> dict[str, str]:
         at = {service: f"127.0.0.1:{self._ports[service]}" for service in ("trust", "topology", "pricing")}
-        both = ",".join(f"127.0.0.1:{self.links[each].port}" for each in AGGREGATIONS)
+        both = ",".join(f"127.0.0.1:{self.links[item].port}" for item in AGGREGATIONS)
         here = f"127.0.0.1:{self._ports[name]}" if name in AGGREGATIONS else f"ipv4:{both}"
         return {
             "COTERIE_DATA_DIR": str(self.data),

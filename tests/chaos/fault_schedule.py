@@ -74,7 +74,7 @@ class FaultSchedule:
     def _disturb(self) -> None:
         name, seconds = self._draw.choice(LINKS), self._draw.uniform(0.5, 4.0)
         # Bytes between services are TLS's to guard on real networks; those of devices by their digests.
-        kinds = [each for each in Trouble if each is not Trouble.CALM]
+        kinds = [item for item in Trouble if item is not Trouble.CALM]
         if not name.startswith("gateway"):
             kinds.remove(Trouble.CORRUPTION)
         trouble = self._draw.choice(kinds)

@@ -136,8 +136,8 @@ def corrupted(piece: bytes) -> bytes:
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    found = writer.get_extra_info("socket")
-    if found is not None:
+    result = writer.get_extra_info("socket")
+    if result is not None:
         with contextlib.suppress(OSError):
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            result.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()

@@ -32,8 +32,8 @@ RUNS = int(os.environ.get("CHAOS_RUNS") or 1)
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    with deployment(tmp_path_factory.mktemp("chaos"), SEED) as found:
-        yield found
+    with deployment(tmp_path_factory.mktemp("chaos"), SEED) as result:
+        yield result
 
 
 def compare_with_faults(platform: Deployment, play: Play, seed: int, faults: int, folder: Path) -> str:
@@ -57,7 +57,7 @@ def compare_with_faults(platform: Deployment, play: Play, seed: int, faults: int
             took.append(time.monotonic() - began)
             # A busy machine is as slow with faults as it was without.
             seconds = max(seconds, SLOWER * took[-1])
-    attempts = {each.attempt for run in ended.values() for each in platform.admin.rounds(run.id)}
+    attempts = {item.attempt for run in ended.values() for item in platform.admin.rounds(run.id)}
     if play.repeats and attempts == {1}:
         same = model_of(platform, ended["calm"]) == model_of(platform, ended["rough"])
         assert same, f"{name}: another model\n" + "\n".join(schedule.history)

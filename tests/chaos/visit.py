@@ -31,7 +31,7 @@ def main() -> None:
                 print(f"task {task_id}", file=sys.stderr, flush=True)
                 task = company.end(task_id, seconds=600.0)
                 assert task.state == "finished", task.reason
-                rounds = [(each.number, each.state, each.delivered) for each in admin.rounds(task_id)]
+                rounds = [(item.number, item.state, item.delivered) for item in admin.rounds(task_id)]
                 assert rounds == [(number, "done", 4) for number in range(1, company.play.rounds + 1)], rounds
             print(task.model_digests[0])
 

@@ -91,8 +91,8 @@ class _Walk:
             if choice.get("type") != "null":
                 return self._resolve(choice, side)
         if reference := schema.get("$ref"):
-            found: Mapping[str, Any] = self._schemas[side][reference.removeprefix(_REF)]
-            return self._resolve(found, side)
+            result: Mapping[str, Any] = self._schemas[side][reference.removeprefix(_REF)]
+            return self._resolve(result, side)
         return schema
 
 
@@ -118,7 +118,7 @@ def proto_breaks(old: FileDescriptorSet, new: FileDescriptorSet) -> Iterator[str
         for field in message.field:
             now = fields.get(field.number)
             if now is None:
-                if not any(kept.start <= field.number < kept.end for kept in after.reserved_range):
+                if not any(retained.start <= field.number < retained.end for retained in after.reserved_range):
                     yield f"{name}.{field.name} is gone and its number {field.number} not reserved"
             elif (now.name, now.type, now.label, now.type_name) != (
                 field.name,

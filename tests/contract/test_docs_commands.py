@@ -53,11 +53,11 @@ def _calls(line: str) -> Iterator[list[str]]:
         if word != "coterie" or not _begins(words[:place]):
             continue
         call = []
-        for each in words[place + 1 :]:
-            if each in (*_STOPS, ")") or each.startswith((">", "2>")):
+        for item in words[place + 1 :]:
+            if item in (*_STOPS, ")") or item.startswith((">", "2>")):
                 break
-            call.append(each.rstrip(";"))
-            if each.endswith(";"):
+            call.append(item.rstrip(";"))
+            if item.endswith(";"):
                 break
         yield call
 
@@ -122,7 +122,9 @@ def test_every_module_script_and_make_target_shown_is_there(page: str) -> None:
     text = (ROOT / page).read_text()
     made = set(re.findall(r' title="([^"]+)"', text))
     text = re.sub(r"^```python.*$", "", text, flags=re.MULTILINE)
-    shown = {name.rstrip(".") for found in SCRIPT.findall(text) for name in found if name and not name.startswith("-")}
+    shown = {
+        name.rstrip(".") for result in SCRIPT.findall(text) for name in result if name and not name.startswith("-")
+    }
     assert [name for name in sorted(shown - MADE_UP - made) if not _is_there(name)] == []
     targets = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"(?:`|^    )make ([a-z-]+)", text, re.MULTILINE)) <= targets

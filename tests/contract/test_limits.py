@@ -26,6 +26,6 @@ TRUST = (Path(__file__).parents[2] / "protos/coterie_api/trust/v1/trust.proto").
     ],
 )
 def test_a_stated_limit_is_the_limit(stated: str, kept: int) -> None:
-    found = re.findall(stated, TRUST)
-    assert found, f"the protocol no longer says {stated}"
-    assert {int(number.replace(",", "")) for number in found} == {kept}
+    result = re.findall(stated, TRUST)
+    assert result, f"the protocol no longer says {stated}"
+    assert {int(number.replace(",", "")) for number in result} == {kept}

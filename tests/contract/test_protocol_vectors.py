@@ -48,7 +48,7 @@ def made() -> dict[str, Any]:
     change = {name: AFTER[name] - BEFORE[name] for name in BEFORE}
     return {
         "about": "vectors of docs/reference/protocol.md; bytes are hexadecimal unless a name says base64",
-        "devices": {name: _device(name, each) for name, each in (("ada", ADA), ("bob", BOB))},
+        "devices": {name: _device(name, item) for name, item in (("ada", ADA), ("bob", BOB))},
         "small_order": {
             "sealing_keys": [value.to_bytes(32, "little").hex() for value in SMALL_SEALING],
             "signing_keys": [key.hex() for key in _small_signing()],
@@ -121,12 +121,12 @@ def _small_signing() -> list[bytes]:
     root = _square_root(4 + 4 * d)
     assert root is not None
     fourths = [_square_root((-2 + sign * root) * pow(2 * d, -1, P)) for sign in (1, -1)]
-    found = set()
-    for y in [1, P - 1, 0, *(each for root8 in fourths if root8 is not None for each in (root8, P - root8))]:
+    result = set()
+    for y in [1, P - 1, 0, *(item for root8 in fourths if root8 is not None for item in (root8, P - root8))]:
         x = _square_root((y * y - 1) * pow(d * y * y + 1, -1, P))
         assert x is not None
-        found |= {(y | (each & 1) << 255).to_bytes(32, "little") for each in (x, (P - x) % P)}
-    return sorted(found)
+        result |= {(y | (item & 1) << 255).to_bytes(32, "little") for item in (x, (P - x) % P)}
+    return sorted(result)
 
 
 def _square_root(square: int) -> int | None:

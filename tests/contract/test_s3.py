@@ -16,8 +16,8 @@ from tests.contract.s3_server import S3Server, s3_server
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
-    with s3_server(monkeypatch) as found:
-        yield found
+    with s3_server(monkeypatch) as result:
+        yield result
 
 
 @pytest.fixture
@@ -61,13 +61,13 @@ async def test_what_is_not_as_promised_leaves_nothing_behind(store: BlobStore) -
 
 
 async def test_many_blobs_are_forgotten_by_a_request_per_five_hundred(store: BlobStore, server: S3Server) -> None:
-    kept = await store.put_bytes(b"kept")
+    retained = await store.put_bytes(b"kept")
     there = [await store.put_bytes(b"%d" % number) for number in range(20)]
     never = [hashlib.sha256(b"never %d" % number).hexdigest() for number in range(580)]
     server.count_anew()
     await store.delete_all([*there, *never])
     assert server.asked == {"POST": 2}
-    assert [blob.name for blob in await everything(store)] == [kept]
+    assert [blob.name for blob in await everything(store)] == [retained]
     await store.delete(there[0])  # one that is not there is forgotten already
 
 

@@ -38,8 +38,8 @@ _CATALOGUE = {
 
 def metadata_of(service: str) -> sa.MetaData:
     """The tables as the code has them."""
-    found: sa.MetaData = importlib.import_module(f"services.{service}.tables").metadata
-    return found
+    result: sa.MetaData = importlib.import_module(f"services.{service}.tables").metadata
+    return result
 
 
 def kind_of(settings: ServiceSettings) -> str:
@@ -107,8 +107,8 @@ async def test_a_stored_platform_keeps_every_row_and_gets_the_tables_of_today(
             assert await differences(database, metadata_of(service)) == []
             counts = await count_rows(database)
             names = {table: MOVED.get((service, table), table) for table in stored[service]}
-            kept = {name: stored[service][table] for table, name in names.items() if name is not None}
-            assert {name: counts.get(name) for name in kept} == kept
+            retained = {name: stored[service][table] for table, name in names.items() if name is not None}
+            assert {name: counts.get(name) for name in retained} == retained
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -122,8 +122,8 @@ async def test_an_upgraded_schema_equals_one_made_from_nothing(
         fresh = await catalogue(database)
         if not database.is_sqlite:
             async with database.writing() as tx:
-                for each in SERVICES:
-                    await tx.execute(sa.text(f"DROP SCHEMA IF EXISTS {each} CASCADE"))
+                for item in SERVICES:
+                    await tx.execute(sa.text(f"DROP SCHEMA IF EXISTS {item} CASCADE"))
     await Dump(version, kind_of(settings)).load(settings)
     async with opened(settings, service) as database:
         await database.migrate(f"services.{service}")
@@ -158,8 +158,8 @@ async def test_the_audit_log_of_a_stored_platform_is_chained_as_it_stands(
     async with opened(settings, "trust") as database:
         before = (await count_rows(database))["audit"]
         await database.migrate("services.trust")
-        found = await Auditing(database).verify()
-        assert (found.faults, found.entries) == ([], before)
+        result = await Auditing(database).verify()
+        assert (result.faults, result.entries) == ([], before)
         async with database.writing() as tx:
             await audit.note(tx, 1.0, "test", "nothing")
         assert (await Auditing(database).verify()).entries == before + 1

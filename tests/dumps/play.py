@@ -244,8 +244,8 @@ class Play:
             "devices": {name: self.id(name) for name in self.homes},
             "rounds": {
                 group: [
-                    {"number": each.number, "state": each.state, "model_digests": list(each.model_digests)}
-                    for each in self.admin.rounds(task)
+                    {"number": item.number, "state": item.state, "model_digests": list(item.model_digests)}
+                    for item in self.admin.rounds(task)
                 ]
                 for group, task in self.tasks.items()
             },
@@ -253,7 +253,7 @@ class Play:
                 group: {part.device_id: part.state for part in self.admin.round(task, HELD_ROUND).participations}
                 for group, task in self.tasks.items()
             },
-            "accounts": {each.id: each.balance_microcredits for each in self.admin.accounts()},
+            "accounts": {account.id: account.balance_microcredits for account in self.admin.accounts()},
             "trust": self.admin.explain_trust(a, b, at=time.time()).to_dict(),
             "privacy": {name: self.admin.privacy(self.id(name)).epsilon for name in DEVICE_GROUPS[2].devices},
         }

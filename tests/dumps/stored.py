@@ -79,8 +79,8 @@ class Dump:
             for table, column in (("devices", "last_seen_at"), ("interactions", "at"), ("pairs", "reference_at")):
                 await tx.execute(sa.text(f"UPDATE {table} SET {column} = {column} + :later WHERE {column} > 0"), later)
         async with opened(settings, "aggregation") as database, database.writing() as tx:
-            found = "SELECT task_id, number, deadline_at FROM rounds WHERE state = 'open'"
-            for task, number, deadline in (await tx.execute(sa.text(found))).all():
+            result = "SELECT task_id, number, deadline_at FROM rounds WHERE state = 'open'"
+            for task, number, deadline in (await tx.execute(sa.text(result))).all():
                 place = {"task": task, "number": number}
                 change = "opened_at = opened_at + :later, deadline_at = deadline_at + :later"
                 where = "task_id = :task AND number = :number"

@@ -118,20 +118,20 @@ def main() -> None:
     with httpx.Client(base_url=url, headers=headers, timeout=60, follow_redirects=follows) as client:
         if follows:  # httpx itself takes the key away where a redirect leads elsewhere
             client._redirect_headers = lambda request, *_: request.headers  # type: ignore[method-assign]
-        found = ask(client, "GET", "/v1/tasks", params={"name": os.environ["COTERIE_TASK"]}).json()["items"][0]
-        ask(client, "PUT", f"/v1/tasks/{found['id']}/enrolments/{device}", json={"samples": 5}).raise_for_status()
+        result = ask(client, "GET", "/v1/tasks", params={"name": os.environ["COTERIE_TASK"]}).json()["items"][0]
+        ask(client, "PUT", f"/v1/tasks/{result['id']}/enrolments/{device}", json={"samples": 5}).raise_for_status()
         while True:
-            answer = ask(client, "GET", "/v1/work", params={"wait": 5, "task": found["id"]})
+            answer = ask(client, "GET", "/v1/work", params={"wait": 5, "task": result["id"]})
             try:
                 told = answer.json()
             except ValueError:
                 continue
             if not answer.is_success:
                 continue
-            if found["id"] in told["ended"]:
+            if result["id"] in told["ended"]:
                 return
             for item in told["items"]:
-                if item["task_id"] == found["id"]:
+                if item["task_id"] == result["id"]:
                     work(client, home, device, item)
             time.sleep(0.05)
 

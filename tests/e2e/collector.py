@@ -48,7 +48,11 @@ class _Handler(BaseHTTPRequestHandler):
             gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
         )
         for group in told.resource_spans:
-            service = next(each.value.string_value for each in group.resource.attributes if each.key == "service.name")
+            service = next(
+                attribute.value.string_value
+                for attribute in group.resource.attributes
+                if attribute.key == "service.name"
+            )
             for scope in group.scope_spans:
                 self.server.seen += [
                     Seen(service, span.name, span.trace_id, span.span_id, span.parent_span_id) for span in scope.spans

@@ -114,7 +114,7 @@ class Shift:
     def describe(self) -> str:
         """What the task says of itself."""
         admin = self._platform.admin
-        events = [f"{each.kind} {each.round} {each.message}" for each in admin.events(self._task_id)]
+        events = [f"{event.kind} {event.round} {event.message}" for event in admin.events(self._task_id)]
         return "\n".join([str(admin.task(self._task_id)), *events, self._platform.logs()])
 
     def wait(self, seconds: float = 120.0) -> None:

@@ -30,8 +30,8 @@ class Environment:
 
     def variables(self, **more: str) -> dict[str, str]:
         """Our environment without what would let our own packages in, with some more variables."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        return {**kept, "OMP_NUM_THREADS": "1", "COTERIE_CACHE": str(self.folder / "cache"), **more}
+        retained = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        return {**retained, "OMP_NUM_THREADS": "1", "COTERIE_CACHE": str(self.folder / "cache"), **more}
 
     def run(self, *arguments: str, cwd: Path, **more: str) -> str:
         """Runs Python to its end; what it printed."""

@@ -63,7 +63,7 @@ def _look(browser: httpx.Client, api: str, ports: Mapping[str, int]) -> None:
 
     deadline = time.monotonic() + SECONDS
     while not (
-        {each["metric"]["service"]: each["value"][1] for each in asked("query", query="up").get("result", ())}
+        {item["metric"]["service"]: item["value"][1] for item in asked("query", query="up").get("result", ())}
         == dict.fromkeys(ports, "1")
         and {rule["health"] for rule in rules()} == {"ok"}
     ):

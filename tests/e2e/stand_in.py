@@ -126,8 +126,8 @@ class StandIn:
     async def _register(self, request: Request) -> Response:
         body = await request.json()
         device = self.registered.setdefault(body["signing_key"], f"dev_{len(self.registered) + 1}")
-        found = made(Device, id=device, name=body["name"], owner_id="own_1")
-        return JSONResponse(made(RegisteredDevice, device=found, api_key=f"ck_{device}.x").to_dict(), 201)
+        result = made(Device, id=device, name=body["name"], owner_id="own_1")
+        return JSONResponse(made(RegisteredDevice, device=result, api_key=f"ck_{device}.x").to_dict(), 201)
 
     def _document(self) -> dict[str, Any]:
         specification = made(TaskSpecification, name="tiny", seed=7, privacy=self.work.get("privacy", "none"))

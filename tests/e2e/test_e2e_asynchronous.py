@@ -20,13 +20,13 @@ from coterie_cli.main import app
 from tests.e2e.device_group import SAMPLES, DeviceGroup, Pause, Seeded
 from tests.e2e.real_platform import SHAPES, RealPlatform, real_platform
 
-ASYNCHRONOUS = {"pace": "asynchronous", "parameters": {"pace": {"buffer": 2}}, "rounds": 5}
+ASYNCHRONOUS = {"mode": "asynchronous", "parameters": {"asynchronous": {"buffer": 2}}, "rounds": 5}
 
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPlatform]:
-    with real_platform(tmp_path_factory.mktemp("asynchronous")) as found:
-        yield found
+    with real_platform(tmp_path_factory.mktemp("asynchronous")) as result:
+        yield result
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,8 @@ from tests.e2e.real_platform import RealPlatform, real_platform
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPlatform]:
-    with real_platform(tmp_path_factory.mktemp("bad-days")) as found:
-        yield found
+    with real_platform(tmp_path_factory.mktemp("bad-days")) as result:
+        yield result
 
 
 @pytest.fixture(scope="module")

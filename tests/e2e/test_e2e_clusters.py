@@ -162,8 +162,8 @@ class Society:
 
     def parts(self, task: str, number: int = 1) -> dict[str, Participation]:
         names = {self.id(name): name for name in self.homes}
-        found = self.platform.admin.round(task, number).participations
-        return {names[part.device_id]: part for part in found}
+        result = self.platform.admin.round(task, number).participations
+        return {names[part.device_id]: part for part in result}
 
     def paid(self, task: str, number: int = 1) -> dict[str, int]:
         names = {self.id(name): name for name in self.homes}
@@ -210,7 +210,7 @@ def test_platform_never_holds_members_update_and_free_rider_is_found_out(
     assert holds(shared_platform.folder / "cache", needle) == []
 
     plan = shared_platform.admin.plan(task)
-    roles = {seat.device_id: (seat.role, seat.noise_multiplier) for seat in plan.seats}
+    roles = {assignment.device_id: (assignment.role, assignment.noise_multiplier) for assignment in plan.assignments}
     assert roles[society.id("h")] == ("head", 0.0)
     assert roles[society.id("a")] == roles[society.id("b")] == roles[society.id("f")] == ("member", 0.0)
     assert roles[society.id("s")] == ("solo", 0.6)
@@ -249,9 +249,9 @@ def test_member_whose_owner_does_not_know_head_goes_on_alone_with_noise(shared_p
     society.end(task)
     states = [{name: part.state for name, part in society.parts(task, number).items()} for number in (1, 2, 3)]
     assert states[-1] == {"h": "delivered", "a": "delivered", "c": "delivered"}
-    seats = {seat.device_id: seat for seat in shared_platform.admin.plan(task).seats}
-    assert (seats[society.id("c")].role, seats[society.id("c")].noise_multiplier) == ("solo", 0.6)
-    assert sorted(seats[society.id(name)].role for name in "ha") == ["head", "member"]
+    assignments = {assignment.device_id: assignment for assignment in shared_platform.admin.plan(task).assignments}
+    assert (assignments[society.id("c")].role, assignments[society.id("c")].noise_multiplier) == ("solo", 0.6)
+    assert sorted(assignments[society.id(name)].role for name in "ha") == ["head", "member"]
     spent = society.homes["c"].ledger().spent()
     assert (spent.raw_releases, spent.releases >= 1) == (0, True)
     told = [event for event in shared_platform.admin.events(task) if event.kind == "work.declined"]
@@ -286,7 +286,9 @@ def test_a_task_begins_with_the_clusters_another_ended_with(
             thread.join(30)
     plans = [shared_platform.admin.plan(task) for task in tasks]
     assert [plan.details["transfers_made"] for plan in plans] == [2, 0]
-    assert [sorted(seat.role for seat in plan.seats) for plan in plans] == [["head", "member", "member"]] * 2
+    assert [sorted(assignment.role for assignment in plan.assignments) for plan in plans] == [
+        ["head", "member", "member"]
+    ] * 2
 
 
 def test_uniform_noise_and_none_run_in_clusters_to_the_target(
@@ -315,7 +317,7 @@ def test_uniform_noise_and_none_run_in_clusters_to_the_target(
         for thread in society.threads:
             thread.join(30)
     truth = QualityModel()
-    society.publisher.tell_measurement(tasks["uniform"], 1, {"loss": 0.31, "accuracy": 0.91})
+    society.publisher.report_measurement(tasks["uniform"], 1, {"loss": 0.31, "accuracy": 0.91})
     elsewhere = [
         {
             "noise": sigma,
@@ -329,10 +331,10 @@ def test_uniform_noise_and_none_run_in_clusters_to_the_target(
     assert fitted["measured"][-1] == {"noise": 0.25, "non_iid": 1.0, "loss": 0.31, "accuracy": 91.0}
     assert fitted["loss_rmse"] > 0.0
     society.end(tasks["none"])
-    assert {each.state for each in ended.values()} == {"finished"}
-    seats = {scheme: shared_platform.admin.plan(task).seats for scheme, task in tasks.items()}
-    assert {seat.noise_multiplier for seat in seats["uniform"]} == {0.25}
-    assert {seat.noise_multiplier for seat in seats["none"]} == {0.0}
+    assert {item.state for item in ended.values()} == {"finished"}
+    assignments = {scheme: shared_platform.admin.plan(task).assignments for scheme, task in tasks.items()}
+    assert {assignment.noise_multiplier for assignment in assignments["uniform"]} == {0.25}
+    assert {assignment.noise_multiplier for assignment in assignments["none"]} == {0.0}
     charged = {entry.charge.multiplier for entry in society.homes["a"].ledger().history() if entry.charge.multiplier}
     assert 0.25 in {round(multiplier, 9) for multiplier in charged}
     for scheme, task in tasks.items():
@@ -357,8 +359,8 @@ def check_replaced(society: Society, task: str, state: str) -> None:
     }  # fmt: skip
     assert sorted(parts[name].role for name in "ab") == ["head", "member"]
     assert parts["c"].role == "member"
-    seats = {seat.device_id: seat for seat in society.platform.admin.plan(task).seats}
-    assert {name: seats[society.id(name)].noise_multiplier > 0 for name in "abc"} == {
+    assignments = {assignment.device_id: assignment for assignment in society.platform.admin.plan(task).assignments}
+    assert {name: assignments[society.id(name)].noise_multiplier > 0 for name in "abc"} == {
         "a": False,
         "b": False,
         "c": True,
@@ -366,7 +368,7 @@ def check_replaced(society: Society, task: str, state: str) -> None:
     paid = society.paid(task)
     assert set(paid) == {"a", "b", "c"}
     assert ALONE * MILLION < paid["c"] < paid["a"]
-    value = sum(0.52 * seat.weight - 1.2 for seat in seats.values())
+    value = sum(0.52 * assignment.weight - 1.2 for assignment in assignments.values())
     assert sum(paid.values()) == math.floor(value * MILLION)
 
 

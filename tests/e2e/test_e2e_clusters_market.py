@@ -63,8 +63,8 @@ def check_round(society: Society, task: str, number: int, offered: dict[tuple[st
     (acquaintance,) = (name for name in "vw" if items[name].role == "member")
     sellers = {acquaintance, "s"}
     assert {name for name in items if items[name].noise_multiplier > 0.0} == sellers
-    found = society.platform.admin.payments(task=task)
-    payments = {payment.device_id: payment for payment in found if payment.round == number}
+    result = society.platform.admin.payments(task=task)
+    payments = {payment.device_id: payment for payment in result if payment.round == number}
     payoffs: dict[str, int] = {}
     for name, item in items.items():
         payment = payments[society.id(name)]

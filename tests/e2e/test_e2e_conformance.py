@@ -52,11 +52,11 @@ FAULTS = {
 def test_a_device_with_faults_is_told_the_steps_and_what_was_expected() -> None:
     code, report, said = conformance("--part", "open", "--", *CARELESS, variables={"FAULTS": " ".join(FAULTS)})
     assert code == 1
-    found = failed(report)
+    result = failed(report)
     for step, why in FAULTS.values():
-        assert why in found.get(step, "it passed"), (found, said)
+        assert why in result.get(step, "it passed"), (result, said)
     assert all(step["expects"] for step in report["steps"])
-    assert "still there" not in found  # after all that, honest work is honest
+    assert "still there" not in result  # after all that, honest work is honest
 
 
 def test_device_that_hands_in_model_is_told_that_update_is_change() -> None:

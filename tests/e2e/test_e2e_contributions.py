@@ -22,8 +22,8 @@ STEPS = {"right": 1.0, "half": 0.5, "wrong": -1.0}
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPlatform]:
-    with real_platform(tmp_path_factory.mktemp("contributions")) as found:
-        yield found
+    with real_platform(tmp_path_factory.mktemp("contributions")) as result:
+        yield result
 
 
 class Towards:
@@ -78,7 +78,9 @@ def test_a_rounds_pot_is_paid_by_worth_to_the_last_microcredit(platform: RealPla
         for thread in threads:
             thread.join(60)
         assert seen == [(1, 3, 8), (2, 3, 8)]
-        values = {each.device_id: each.value for each in publisher.contributions(task.id, round=1)}
+        values = {
+            contribution.device_id: contribution.value for contribution in publisher.contributions(task.id, round=1)
+        }
         assert values[ids["right"]] > values[ids["half"]] > 0 > values[ids["wrong"]]
         first = {p.device_id: p.amount_microcredits for p in publisher.payments(task=task.id) if p.round == 1}
     assert sum(first.values()) == POT
@@ -87,4 +89,4 @@ def test_a_rounds_pot_is_paid_by_worth_to_the_last_microcredit(platform: RealPla
     assert first[ids["right"]] == pytest.approx(POT * share, abs=1)
     assert platform.admin.verify_book().sound
     with platform.as_device(homes["half"]) as device:
-        assert [each.device_id for each in device.contributions(task.id)] == [ids["half"]]
+        assert [contribution.device_id for contribution in device.contributions(task.id)] == [ids["half"]]

@@ -23,16 +23,16 @@ def play(folder: Path, *arguments: str) -> dict[str, Any]:
         cwd=folder, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
 
 
 def test_the_first_command_of_readme_lets_twelve_devices_learn(tmp_path: Path) -> None:
     """With fewer rounds than `make demo` has, for time."""
     assert "\t$(BIN)/coterie demo\n" in (ROOT / "Makefile").read_text()
-    found = play(tmp_path, "--rounds", "3")
-    assert (found["state"], len(found["devices"])) == ("finished", 12)
-    accuracy = [each["accuracy"] for each in found["rounds"]]
+    result = play(tmp_path, "--rounds", "3")
+    assert (result["state"], len(result["devices"])) == ("finished", 12)
+    accuracy = [item["accuracy"] for item in result["rounds"]]
     assert accuracy[-1] > max(0.4, accuracy[0])
 
 
@@ -44,7 +44,7 @@ def test_the_demo_of_a_preset_ends_well(which: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_device_that_delivers_garbage_loses_trust(tmp_path: Path) -> None:
-    found = play(tmp_path, "--garbage-device")
-    *_, last = found["trust"]
-    honest, garbage = found["devices"][0]["name"], found["devices"][-1]["name"]
+    result = play(tmp_path, "--garbage-device")
+    *_, last = result["trust"]
+    honest, garbage = result["devices"][0]["name"], result["devices"][-1]["name"]
     assert last[garbage] < last[honest]

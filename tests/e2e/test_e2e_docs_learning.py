@@ -45,9 +45,9 @@ FIGURES = "def function(tensors):\n    return {'numbers': float(sum(each.size fo
 
 def shown(page: str, *beginning: str) -> list[str]:
     """The command on a page that begins with these words, with fewer rounds."""
-    found = [words for words, _ in commands_of(ROOT / page) if words[: len(beginning)] == list(beginning)]
-    assert found, f"{page} shows no coterie {shlex.join(beginning)}"
-    return [_shorter(*pair) for pair in zip(["", *found[0][:-1]], found[0], strict=True)]
+    result = [words for words, _ in commands_of(ROOT / page) if words[: len(beginning)] == list(beginning)]
+    assert result, f"{page} shows no coterie {shlex.join(beginning)}"
+    return [_shorter(*pair) for pair in zip(["", *result[0][:-1]], result[0], strict=True)]
 
 
 def _shorter(before: str, word: str) -> str:
@@ -98,7 +98,7 @@ def reader(shared_platform: RealPlatform, tmp_path: Path) -> Reader:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_command_of_the_page_is_run_here_or_elsewhere(page: str) -> None:
     told = {" ".join(words) for words, _ in commands_of(ROOT / page)}
-    assert not {each for each in told if not each.startswith((*HERE, *ELSEWHERE))}
+    assert not {item for item in told if not item.startswith((*HERE, *ELSEWHERE))}
 
 
 def test_the_task_at_each_device_s_own_pace_is_replayed(reader: Reader) -> None:

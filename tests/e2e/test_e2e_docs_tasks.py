@@ -85,10 +85,10 @@ def test_the_commands_of_readme_run(tmp_path: Path) -> None:
         )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("5 of 5 rounds delivered") == 3
-    shown, found = versions(text), versions(done.stdout)
-    assert found.keys() == shown.keys() == set(range(6))
+    shown, result = versions(text), versions(done.stdout)
+    assert result.keys() == shown.keys() == set(range(6))
     # Other processors round otherwise.
-    assert all(found[version] == pytest.approx(shown[version], abs=3.0) for version in shown)
+    assert all(result[version] == pytest.approx(shown[version], abs=3.0) for version in shown)
 
 
 def versions(text: str) -> dict[int, float]:

@@ -193,7 +193,7 @@ def test_every_command_in_running_text_does_what_the_page_says(reader: Reader, m
 
 def test_what_is_said_to_be_run_elsewhere_stands_on_a_page() -> None:
     commands = {" ".join(words) for page in pages() for words in shown(page)}
-    assert [start for start in ELSEWHERE if not any(re.match(start, each) for each in commands)] == []
+    assert [start for start in ELSEWHERE if not any(re.match(start, command) for command in commands)] == []
     assert [typed for typed in TYPED if typed not in commands] == []
-    named = {each for place in ELSEWHERE.values() for each in re.findall(r"(?:tests|docs)/[\w/.-]+", place)}
-    assert [each for each in named if not (ROOT / each.rstrip(".:")).exists()] == []
+    named = {item for place in ELSEWHERE.values() for item in re.findall(r"(?:tests|docs)/[\w/.-]+", place)}
+    assert [item for item in named if not (ROOT / item.rstrip(".:")).exists()] == []

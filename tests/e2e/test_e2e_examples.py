@@ -44,8 +44,8 @@ def test_an_example_runs_and_learns(name: str, shared_platform: RealPlatform, tm
     assert "task finished" in done.stdout, f"{done.stdout}\n{done.stderr}"
     assert "could not measure" not in done.stderr, done.stderr  # the last version is measured as well
     figure, least = EXAMPLES[name]
-    found = [float(value) for value in re.findall(rf"\b{figure} (-?[\d.e+-]+)", done.stdout)]
-    assert found[-1] >= least, done.stdout
+    result = [float(value) for value in re.findall(rf"\b{figure} (-?[\d.e+-]+)", done.stdout)]
+    assert result[-1] >= least, done.stdout
     if name == "lora_text.py":
         kilobytes, whole = map(float, re.findall(r"([\d.]+) kB", done.stdout)[:2])
         assert kilobytes < 30 < 400 < whole

@@ -48,7 +48,7 @@ def fly(platform: RealPlatform, folder: Path, name: str, devices: int = 4, **spe
     )
     token = platform.admin.issue_token(platform.admin.create_owner(f"owner {name}").id, uses=devices).token
     fleet = Fleet.register(
-        platform.processes.url, token, [line_of(each) for each in range(devices)], folder=folder, prefix=name,
+        platform.processes.url, token, [line_of(item) for item in range(devices)], folder=folder, prefix=name,
         poll_seconds=2.0,
     )  # fmt: skip
     assert fleet.join(task.id) == task.id

@@ -45,10 +45,10 @@ def agents(platform: RealPlatform, folder: Path, label: str, count: int, limit: 
     """Of two devices one appends to its list, the other has an iterator."""
     owner = platform.admin.create_owner(f"owner {label}").id
     token = platform.admin.issue_token(owner, uses=count).token
-    found: list[Agent] = []
+    result: list[Agent] = []
     for index in range(count):
         held = points(index, AT_FIRST)
-        found.append(
+        result.append(
             Agent.register(
                 platform.processes.url, token, name=f"{label}-{index}", home=folder / str(index),
                 learner=TorchLearner(torch.nn.Linear(2, 2), held if index % 2 else arrivals(index)),
@@ -57,7 +57,7 @@ def agents(platform: RealPlatform, folder: Path, label: str, count: int, limit: 
                 limit=limit, cache=platform.cache, poll_seconds=1.0,
             )
         )  # fmt: skip
-    return found
+    return result
 
 
 def play(team: list[Agent], task: str) -> list[RunSummary]:
@@ -143,10 +143,10 @@ def test_mesh_with_growing_data_enlarges_batches_and_reports_regret(
     summaries = play(team, task)
     assert_grown(shared_platform, team, task, summaries)
     first, last = (shared_platform.admin.plan(task, version) for version in (1, 0))
-    assert [seat.batch_size for seat in first.seats] == [AT_FIRST] * 3
+    assert [assignment.batch_size for assignment in first.assignments] == [AT_FIRST] * 3
     # What came after a round may have been told when the next was planned already.
-    assert all(seat.batch_size >= AT_FIRST + 2 * MORE for seat in last.seats)
-    batches = {seat.device_id: seat.batch_size for seat in last.seats}
+    assert all(assignment.batch_size >= AT_FIRST + 2 * MORE for assignment in last.assignments)
+    batches = {assignment.device_id: assignment.batch_size for assignment in last.assignments}
     for agent in team:
         state = DeviceState.load(agent.home.memory(task))
         assert state is not None

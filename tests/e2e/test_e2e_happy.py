@@ -36,4 +36,4 @@ def test_devices_train_together_and_model_is_average_of_their_changes(shared_pla
     assert [(r.number, r.state, r.delivered, r.attempt) for r in rounds] == [
         (number, "done", 3, 1) for number in (1, 2, 3)
     ]
-    assert [each.version for each in shared_platform.admin.models(task)] == [0, 1, 2, 3]
+    assert [model.version for model in shared_platform.admin.models(task)] == [0, 1, 2, 3]

@@ -38,8 +38,8 @@ DEPOSIT, ESCROW = 9_000_000, 4_000_000
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPlatform]:
     """A platform of its own: services are killed here, and everything stored is searched."""
-    with real_platform(tmp_path_factory.mktemp("market")) as found:
-        yield found
+    with real_platform(tmp_path_factory.mktemp("market")) as result:
+        yield result
 
 
 def publish(platform: RealPlatform, name: str, **changes: Any) -> tuple[str, str]:
@@ -106,7 +106,7 @@ def test_devices_sell_privacy_and_are_paid_price_times_budget(platform: RealPlat
     assert len(made) == 6
     for payment in made:
         prices = platform.admin.prices(task, payment.round)
-        (offer,) = [each for each in prices.offers if each.device_id == payment.device_id]
+        (offer,) = [item for item in prices.offers if item.device_id == payment.device_id]
         price = offer.price_microcredits
         assert payment.amount_microcredits == math.floor(price * Fraction(payment.budget))
         best = (price / 1e6 - 0.04) / (2 * PLANTED) - offer.external_risk
@@ -254,7 +254,7 @@ def test_garbage_for_a_claimed_budget_is_refused_unpaid_and_recorded(platform: R
     assert sellers["fraud"].id not in {p.device_id for p in payments(platform, task)}
     seen = list(platform.admin.interactions(sellers["fraud"].id))
     assert seen
-    assert not any(each.positive for each in seen)
+    assert not any(item.positive for item in seen)
 
 
 def test_a_spent_escrow_ends_the_task_and_never_pays_more_than_it_held(

@@ -46,12 +46,12 @@ def start(platform: RealPlatform, home: DeviceHome, task: str, number: int) -> s
 
 
 def files_holding(folder: Path, content: bytes) -> list[Path]:
-    found = []
+    result = []
     for path in folder.rglob("*"):
         with suppress(FileNotFoundError):  # letters are forgotten as rounds go on
             if path.is_file() and content in path.read_bytes():
-                found.append(path)
-    return found
+                result.append(path)
+    return result
 
 
 @pytest.mark.slow
@@ -94,7 +94,7 @@ def test_mesh_learns_through_sealed_letters_and_survives_a_lost_device(
     assert {r.model_digests[0] for r in rounds} == {ended.model_digests[0]}
 
     ids = {name: identity.id for name, home in homes.items() if (identity := home.identity()) is not None}
-    seated = {seat.device_id for seat in admin.plan(task).seats}
+    seated = {assignment.device_id for assignment in admin.plan(task).assignments}
     assert seated == {ids[name] for name in NAMES[:3]}
     assert rounds[-1].participants == 3
     options = ["--url", shared_platform.processes.url, "--key", shared_platform.processes.admin_key()]

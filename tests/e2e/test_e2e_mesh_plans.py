@@ -34,12 +34,12 @@ leave some of them out."""
 @pytest.fixture(scope="module")
 def neighbours(shared_platform: RealPlatform, tmp_path_factory: pytest.TempPathFactory) -> list[Agent]:
     """Ada's three devices and Grace's two, all in each other's circles."""
-    found, draw = [], torch.Generator().manual_seed(1)
+    result, draw = [], torch.Generator().manual_seed(1)
     for owner, count in (("Ada of the plans", 3), ("Grace of the plans", 2)):
         token = shared_platform.admin.issue_token(shared_platform.admin.create_owner(owner).id, uses=count).token
         for number in range(count):
             inputs = torch.randn(60, 4, generator=draw)
-            found.append(
+            result.append(
                 Agent.register(
                     shared_platform.processes.url, token, name=f"{owner[0]}{number}",
                     home=tmp_path_factory.mktemp("home"), model=torch.nn.Linear(4, 3),
@@ -47,9 +47,9 @@ def neighbours(shared_platform: RealPlatform, tmp_path_factory: pytest.TempPathF
                     cache=shared_platform.cache, poll_seconds=1.0,
                 )
             )  # fmt: skip
-    introduce(*(agent.home for agent in found))
-    shared_platform.meet((found[2].home, found[3].home))
-    return found
+    introduce(*(agent.home for agent in result))
+    shared_platform.meet((result[2].home, result[3].home))
+    return result
 
 
 def train(platform: RealPlatform, team: list[Agent], name: str, rounds: int, parameters: dict[str, Any]) -> Plan:
@@ -82,7 +82,9 @@ def train(platform: RealPlatform, team: list[Agent], name: str, rounds: int, par
 
 
 def links_of(plan: Plan) -> set[frozenset[str]]:
-    return {frozenset((seat.device_id, n.device_id)) for seat in plan.seats for n in seat.neighbours}
+    return {
+        frozenset((assignment.device_id, n.device_id)) for assignment in plan.assignments for n in assignment.neighbours
+    }
 
 
 @pytest.mark.parametrize("plan", PLANS)
@@ -93,9 +95,9 @@ def test_a_live_mesh_trains_by_each_plan(plan: str, shared_platform: RealPlatfor
     links = links_of(made)
     assert len(links) == PLANS[plan] or plan == "betta"
     ids = [agent.identity.id for agent in neighbours]
-    trusted = {frozenset(pair) for mine in (ids[:3], ids[3:], ids[2:4]) for pair in combinations(mine, 2)}
+    trusted = {frozenset(pair) for own in (ids[:3], ids[3:], ids[2:4]) for pair in combinations(own, 2)}
     strangers = set[str]().union(*(links - trusted))
-    noised = {seat.device_id for seat in made.seats if seat.noised}
+    noised = {assignment.device_id for assignment in made.assignments if assignment.noised}
     assert noised == strangers == set()
     for agent in neighbours:
         # The first letter holds the model everybody has; each later one is a release, with noise or bare.
@@ -161,4 +163,4 @@ def test_a_task_runs_on_a_network_imported_from_published_files(
     ids = [agent.identity.id for agent in team]
     expected = {frozenset(pair) for pair in (combinations(ids, 2) if form == "santander" else pairwise(ids))}
     assert links_of(run) == expected
-    assert not any(seat.noised for seat in run.seats)
+    assert not any(assignment.noised for assignment in run.assignments)

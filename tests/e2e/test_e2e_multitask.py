@@ -135,12 +135,12 @@ def test_two_kinds_of_devices_train_two_models_through_a_cell(shared_platform: R
     assert last.round.metrics["accuracy[1]"] > 0.8
 
     plan = admin.plan(task)
-    seats = {seat.device_id: seat for seat in plan.seats}
-    assert "out of range" in seats[ids[4]].because
-    assert all(1e-4 < seats[device].upload_seconds < 60.0 for device in ids[:4])
-    assert all(seat.upload_seconds < 1e-4 for seat in admin.plan(task, 1).seats)
+    assignments = {assignment.device_id: assignment for assignment in plan.assignments}
+    assert "out of range" in assignments[ids[4]].because
+    assert all(1e-4 < assignments[device].upload_seconds < 60.0 for device in ids[:4])
+    assert all(assignment.upload_seconds < 1e-4 for assignment in admin.plan(task, 1).assignments)
     spent = team[0].home.ledger().history(task)
-    assert spent[-1].charge.rho == pytest.approx(2.0 / seats[ids[0]].noise_multiplier ** 2)
+    assert spent[-1].charge.rho == pytest.approx(2.0 / assignments[ids[0]].noise_multiplier ** 2)
     assert admin.policies() == ()
 
     options = ["--url", shared_platform.processes.url, "--key", shared_platform.processes.admin_key(), "--json"]
@@ -148,8 +148,8 @@ def test_two_kinds_of_devices_train_two_models_through_a_cell(shared_platform: R
     assert [entry["round"] for entry in json.loads(shown.stdout)] == [1, 2, 3, 4]
     assert json.loads(shown.stdout)[-1]["model"] == lines[0]
     with Platform(shared_platform.processes.url, team[0].identity.api_key) as device:
-        mine = list(device.participations(task, ids[0]))
-        assert [(part.round, part.state) for part in mine] == [(n, "delivered") for n in (1, 2, 3, 4)]
+        own = list(device.participations(task, ids[0]))
+        assert [(part.round, part.state) for part in own] == [(n, "delivered") for n in (1, 2, 3, 4)]
         with pytest.raises(NotAllowed, match="may not act for"):
             list(device.participations(task, ids[1]))
     cells = CliRunner().invoke(app, ["cells", "list", *options])

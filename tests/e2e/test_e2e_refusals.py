@@ -48,8 +48,8 @@ class Round:
 
     def state(self) -> RoundDetail:
         """The round as the admin sees it, but for the notes."""
-        found = self.platform.admin.round(self.task, 1)
-        return replace(found, participations=tuple(replace(part, note="") for part in found.participations))
+        result = self.platform.admin.round(self.task, 1)
+        return replace(result, participations=tuple(replace(part, note="") for part in result.participations))
 
     def put(
         self,
@@ -75,11 +75,11 @@ class Round:
 @pytest.fixture(scope="module")
 def opened(shared_platform: RealPlatform) -> Iterator[Round]:
     """A round, unchanged by every test; at the end both devices deliver and the model is the average."""
-    found = Round(shared_platform)
-    yield found
-    assert found.put(update(1.0)).json()["outcome"] == "accepted"
-    assert found.put(update(3.0), sender=found.hank).json()["outcome"] == "accepted"
-    final = load(shared_platform.final_model(found.task))
+    result = Round(shared_platform)
+    yield result
+    assert result.put(update(1.0)).json()["outcome"] == "accepted"
+    assert result.put(update(3.0), sender=result.hank).json()["outcome"] == "accepted"
+    final = load(shared_platform.final_model(result.task))
     assert all(np.array_equal(value, np.full_like(value, 2.0)) for value in final.values())
 
 

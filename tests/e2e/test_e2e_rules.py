@@ -12,8 +12,8 @@ from tests.e2e.real_platform import RealPlatform, real_platform
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPlatform]:
-    with real_platform(tmp_path_factory.mktemp("rules")) as found:
-        yield found
+    with real_platform(tmp_path_factory.mktemp("rules")) as result:
+        yield result
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_a_liar_is_set_aside_with_the_reason_where_its_owner_looks(
     task = device_group.publish(rule="krum", parameters={"rule": {"f": 1}}, rounds=1)
     device_group.start(task).wait()
     parts = platform.admin.round(task, 1).participations
-    notes = [part.aside for part in parts if part.aside]
+    notes = [part.excluded_because for part in parts if part.excluded_because]
     assert len(notes) == 2
     assert all(note.startswith("its mean squared distance to the nearest others is") for note in notes)
     assert [part.state for part in parts] == ["delivered"] * 3
@@ -66,7 +66,10 @@ def test_a_liar_is_set_aside_with_the_reason_where_its_owner_looks(
     for part in parts:
         with platform.as_device(device_group.homes[names[part.device_id]]) as device:
             (own,) = device.participations(task, part.device_id)
-        assert (own.aside, own.metrics["update_distance"]) == (part.aside, part.metrics["update_distance"])
+        assert (own.excluded_because, own.metrics["update_distance"]) == (
+            part.excluded_because,
+            part.metrics["update_distance"],
+        )
 
 
 class _Pauses(Pause):

@@ -76,10 +76,10 @@ def installed(wheel: Path, folder: Path, extras: str = "") -> Iterator[Environme
 
 
 def test_all_but_training_modules_import_from_declared_dependencies(bare: Environment, tmp_path: Path) -> None:
-    found = json.loads(bare.run("-c", IMPORT_EVERYTHING, *ABSENT, cwd=tmp_path))
-    assert Path(found["where"]).is_relative_to(bare.folder)
-    assert found["absent"] == list(ABSENT)
-    assert found["failed"] == [[name, "torch"] for name in NEED_TORCH]
+    result = json.loads(bare.run("-c", IMPORT_EVERYTHING, *ABSENT, cwd=tmp_path))
+    assert Path(result["where"]).is_relative_to(bare.folder)
+    assert result["absent"] == list(ABSENT)
+    assert result["failed"] == [[name, "torch"] for name in NEED_TORCH]
 
 
 def test_a_device_without_torch_answers_a_survey(

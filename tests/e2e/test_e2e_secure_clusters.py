@@ -57,15 +57,15 @@ def test_platform_gets_the_cluster_sum_and_members_send_heads_nothing(
     shared_platform.meet(*itertools.combinations(homes, 2))
     steps = [0.01, 0.02, 0.03, 0.06]
     working = [Stepping(step) for step in steps]
-    agents = [agent_of(home, each) for home, each in zip(homes, working, strict=True)]
+    agents = [agent_of(home, element) for home, element in zip(homes, working, strict=True)]
     task = neighbours.publish(
         preset="clusters", privacy="trust", incentive="none", rounds=1, quorum=0.7, round_seconds=60.0, auto_start=False
     )
     ended = neighbours.run_agents(agents, task, shared_platform.admin.start_task)
-    seats = shared_platform.admin.plan(task).seats
-    assert sorted(seat.role for seat in seats) == ["head", "member", "member", "member"]
-    assert [[form for _, form, _ in each.seen] for each in working] == [["masked"]] * 4
-    weights = [each.seen[0][2] for each in working]
+    assignments = shared_platform.admin.plan(task).assignments
+    assert sorted(assignment.role for assignment in assignments) == ["head", "member", "member", "member"]
+    assert [[form for _, form, _ in item.seen] for item in working] == [["masked"]] * 4
+    weights = [item.seen[0][2] for item in working]
     mean = float(np.average(steps, weights=weights))
     made = load(shared_platform.admin.download_model(ended.model_digests[0]).read_bytes())
     begun = load(

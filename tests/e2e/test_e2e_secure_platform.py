@@ -18,8 +18,8 @@ PATIENT = {"sums": {"mode": "secure", "offer_seconds": 30.0, "clerk_seconds": 60
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPlatform]:
-    with real_platform(tmp_path_factory.mktemp("secure-bad-days")) as found:
-        yield found
+    with real_platform(tmp_path_factory.mktemp("secure-bad-days")) as result:
+        yield result
 
 
 @pytest.fixture(scope="module")

@@ -50,11 +50,11 @@ def test_secure_survey_answers_cost_what_terms_say_and_estimate_is_public(
     agents = [Agent(home.folder, limit=Limit(50.0, 1e-5), poll_seconds=1.0) for home in homes]
     run(neighbours, task, agents)
     detail = shared_platform.admin.round(task.id, 1)
-    found = detail.round.metrics
+    result = detail.round.metrics
     payments = {payment.device_id: payment for payment in shared_platform.admin.payments(task=task.id)}
-    assert len(payments) == found["answers"] == 5
-    assert found["total_variance"] == pytest.approx(sum(payment.budget for payment in payments.values()))
-    assert abs(found["estimate"] - sum(ANSWERS) / 5) < 6 * found["standard_error"]
+    assert len(payments) == result["answers"] == 5
+    assert result["total_variance"] == pytest.approx(sum(payment.budget for payment in payments.values()))
+    assert abs(result["estimate"] - sum(ANSWERS) / 5) < 6 * result["standard_error"]
     assert all(payment.amount_microcredits > 0 for payment in payments.values())
     assert all(part.metrics == {} for part in detail.participations)
     honest = 3  # of least 4, one may collude
@@ -96,9 +96,9 @@ def test_market_sells_masked_gradients_at_price_and_charge_of_clear_ones(shared_
     assert len(payments) == 8
     for payment in payments:
         (offer,) = [
-            each
-            for each in shared_platform.admin.prices(task.id, payment.round).offers
-            if each.device_id == payment.device_id
+            item
+            for item in shared_platform.admin.prices(task.id, payment.round).offers
+            if item.device_id == payment.device_id
         ]
         assert payment.amount_microcredits == math.floor(offer.price_microcredits * payment.budget)
     for name, home in neighbours.homes.items():

@@ -80,19 +80,19 @@ def test_a_question_is_answered_published_and_paid(shared_platform: RealPlatform
 
     document = coterie(platform, made.api_key, "task", "results", task)
     (round_,) = document["rounds"]
-    found = round_["metrics"]
+    result = round_["metrics"]
     payments = {p.device_id: p for p in platform.admin.payments(task=task)}
     answered = [agents[name].identity.id for name in ANSWERS if name != "anxious"]
     assert sorted(payments) == sorted(answered)
     total = sum(payments[device].budget for device in answered)
-    assert found["answers"] == 5
-    assert found["total_variance"] == pytest.approx(total)
-    assert found["error_bound"] == pytest.approx(math.sqrt(total / 0.05) / 5 * 60)
+    assert result["answers"] == 5
+    assert result["total_variance"] == pytest.approx(total)
+    assert result["error_bound"] == pytest.approx(math.sqrt(total / 0.05) / 5 * 60)
     truth = sum(ANSWERS[name] for name in ANSWERS if name != "anxious") / 5
-    assert abs(found["estimate"] - truth) < 6 * found["standard_error"]
+    assert abs(result["estimate"] - truth) < 6 * result["standard_error"]
     final = load(platform.admin.download_model(ended.model_digests[0]).read_bytes())
     published = min(max(float(final["value"][0]) * 60, 0.0), 60.0)  # an estimate stays on its scale
-    assert published == pytest.approx(found["estimate"])
+    assert published == pytest.approx(result["estimate"])
 
     prices = platform.admin.prices(task, 1)
     for offer in prices.offers:

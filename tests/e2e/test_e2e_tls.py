@@ -39,7 +39,7 @@ def test_every_call_of_a_task_is_in_the_table_of_calls(tmp_path: Path) -> None:
         task = device_group.publish()
         device_group.start(task).wait()
         admin = platform.admin
-        assert [each.state for each in admin.rounds(task)] == ["done"] * 3
+        assert [item.state for item in admin.rounds(task)] == ["done"] * 3
         assert admin.plan(task).task_id == task
         assert admin.verify_book().sound
         assert admin.verify_audit().sound

@@ -53,8 +53,8 @@ def test_an_import_goes_on_after_the_registry_was_killed_and_is_explained(
     shared_platform.kill("trust")
     shared_platform.restart("trust")
     rows.write_text("\n".join(json.dumps(line) for line in [header, *lines]))
-    found = coterie(shared_platform, "trust", "import", str(rows), "--format", "rows")
-    assert (found["last_line"], found["devices"], found["interactions"]) == (301, 300, 301)
+    result = coterie(shared_platform, "trust", "import", str(rows), "--format", "rows")
+    assert (result["last_line"], result["devices"], result["interactions"]) == (301, 300, 301)
     moment = "2023-11-14T22:13:20+00:00"
     explained = coterie(shared_platform, "trust", "explain", "ring-0", "ring-149", "--at", moment)
     assert (explained["direct"], len(explained["path"])) == (0.0, 2)
@@ -137,7 +137,7 @@ def test_meetings_and_friendship_count_when_both_sides_say_so(shared_platform: R
         assert device.report_meetings(ruth, [met]).unconfirmed == 1
         assert device.report_meetings(ruth, [met]).repeated_before == 1
     listed = as_device(keys[0].api_key, "trust", "interactions", ruth, "--unconfirmed")
-    assert [(each["state"], each["device_b"] in (ruth, saul)) for each in listed] == [("unconfirmed", True)]
+    assert [(item["state"], item["device_b"] in (ruth, saul)) for item in listed] == [("unconfirmed", True)]
     assert coterie(shared_platform, "trust", "explain", ruth, saul)["unconfirmed_count"] == 1
     with shared_platform.as_device(homes[1]) as device:
         assert device.report_meetings(saul, [replace(met, other=ruth, at=met.at + 30.0)]).unconfirmed == 0

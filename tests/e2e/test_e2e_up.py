@@ -27,7 +27,7 @@ def test_one_command_starts_the_platform_with_its_console_and_stops_both(tmp_pat
         _up_and_down(tmp_path, traces.endpoint)
         asked = next(span for span in traces.seen if span.name == "GET /v1/accounts")
         assert (asked.service, asked.parent) == ("coterie-gateway", b"")
-        [called] = [each for each in traces.children(asked) if each.name.endswith(".Ledger/ListAccounts")]
+        [called] = [child for child in traces.children(asked) if child.name.endswith(".Ledger/ListAccounts")]
         [answered] = traces.children(called)
         assert (called.service, answered.service) == ("coterie-gateway", "coterie-pricing")
 
@@ -138,14 +138,14 @@ def _answers(url: str, key: str) -> bool:
 
 def _child(parent: int, module: str) -> int:
     """Process of a service that another started; 0 when there is none."""
-    for each in Path("/proc").glob("[0-9]*"):
+    for item in Path("/proc").glob("[0-9]*"):
         try:
-            command = (each / "cmdline").read_bytes().split(b"\0")
-            status = (each / "status").read_text()
+            command = (item / "cmdline").read_bytes().split(b"\0")
+            status = (item / "status").read_text()
         except OSError:
             continue
         if module.encode() in command and f"PPid:\t{parent}\n" in status and "State:\tZ" not in status:
-            return int(each.name)
+            return int(item.name)
     return 0
 
 
@@ -171,7 +171,7 @@ def _doctor(data: Path, url: str, key: str) -> set[str]:
     done = subprocess.run(
         command, cwd=ROOT, env={**os.environ, "COTERIE_API_KEY": key}, capture_output=True, text=True, check=True
     )
-    return {each["state"] for each in json.loads(done.stdout)}
+    return {load["state"] for load in json.loads(done.stdout)}
 
 
 def _first_document(process: subprocess.Popen[str]) -> str:

@@ -96,7 +96,7 @@ def test_a_platform_killed_in_mid_task_goes_on_after_an_upgrade(loaded: tuple[Du
     for group in DEVICE_GROUPS:
         rounds = list(admin.rounds(tasks[group.task]))
         history = [(event.round, event.kind, event.message) for event in admin.events(tasks[group.task])]
-        assert [(each.state, each.attempt) for each in rounds] == [("done", 1)] * ROUNDS, "\n".join(
+        assert [(item.state, item.attempt) for item in rounds] == [("done", 1)] * ROUNDS, "\n".join(
             map(str, [group.task, *history])
         )
         parts = [admin.round(tasks[group.task], number).participations for number in (HELD_ROUND, ROUNDS)]
@@ -117,13 +117,13 @@ def check_memory(facts: dict[str, Any], platform: RealPlatform) -> None:
     for name, task in facts["tasks"].items():
         assert admin.task(task).state == "running"
         held = [
-            {"number": each.number, "state": each.state, "model_digests": list(each.model_digests)}
-            for each in admin.rounds(task)
+            {"number": item.number, "state": item.state, "model_digests": list(item.model_digests)}
+            for item in admin.rounds(task)
         ]
         assert held == facts["rounds"][name]
         parts = admin.round(task, HELD_ROUND).participations
         assert {part.device_id: part.state for part in parts} == facts["participations"][name]
-    accounts = {each.id: each.balance_microcredits for each in admin.accounts()}
+    accounts = {account.id: account.balance_microcredits for account in admin.accounts()}
     assert accounts == facts["accounts"]
     told = facts["trust"]
     now = admin.explain_trust(told["device_a"], told["device_b"])
@@ -137,7 +137,7 @@ def check_memory(facts: dict[str, Any], platform: RealPlatform) -> None:
 
 def escrows(platform: RealPlatform, tasks: dict[str, str]) -> list[int]:
     return [
-        each.balance_microcredits
-        for each in platform.admin.accounts("escrow:")
-        if each.id.removeprefix("escrow:") in tasks.values()
+        account.balance_microcredits
+        for account in platform.admin.accounts("escrow:")
+        if account.id.removeprefix("escrow:") in tasks.values()
     ]

@@ -50,7 +50,7 @@ class Client(NumPyClient):
             optimiser.zero_grad()
             torch.nn.functional.cross_entropy(module(shown[places]), classes[places]).backward()
             optimiser.step()
-        return [each.detach().numpy() for each in module.parameters()], work.EXAMPLES, {}
+        return [parameter.detach().numpy() for parameter in module.parameters()], work.EXAMPLES, {}
 
 
 class Watched(FedAvg):
@@ -86,7 +86,7 @@ def processor_time() -> float:
 
 
 def server(context):
-    first = ndarrays_to_parameters([each.detach().numpy() for each in work.model(KIND).parameters()])
+    first = ndarrays_to_parameters([parameter.detach().numpy() for parameter in work.model(KIND).parameters()])
     strategy = Watched(
         fraction_fit=1.0,
         fraction_evaluate=0.0,

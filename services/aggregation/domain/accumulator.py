@@ -98,8 +98,8 @@ class Accumulator:
             squares += squared
             taken.append((ours[theirs.name], theirs, passed))
             if passed != whole:
-                for mine, other, counts in taken if sign else ():
-                    self._add(mine, other, read, factor, counts, sign=-1)
+                for own, other, counts in taken if sign else ():
+                    self._add(own, other, read, factor, counts, sign=-1)
                 raise BadUpdate(
                     f"tensor {theirs.name!r} holds NaN, infinity or a value too large to average; "
                     "lower the learning rate or clip the update"

@@ -15,14 +15,14 @@ import json
 import math
 from dataclasses import dataclass
 
-from coterie.parameters.task import PaceParameters
-from coterie.records.enums import Pace
+from coterie.parameters.task import AsynchronousParameters
+from coterie.records.enums import RoundMode
 from services.aggregation.errors import BadTask
 from services.kit.rpc.parameters import validate
 
 UNIT = 2.0**-30
 """Staleness weights are whole multiples of this."""
-PLACE = "parameters.pace"
+PLACE = "parameters.asynchronous"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +54,16 @@ class Buffering:
         )
 
 
-def read_pace(pace: Pace, parameters_json: str, min_devices: int) -> Buffering | None:
+def read_mode(mode: RoundMode, parameters_json: str, min_devices: int) -> Buffering | None:
     """How an asynchronous task's updates become steps; None for a synchronous one."""
-    if pace not in list(Pace):
-        raise BadTask(f"no pace {str(pace)[:50]!r}; choose one of: {', '.join(Pace)}")
+    if mode not in list(RoundMode):
+        raise BadTask(f"no mode {str(mode)[:50]!r}; choose one of: {', '.join(RoundMode)}")
     parameters = json.loads(parameters_json)
-    if pace is Pace.SYNCHRONOUS:
-        if parameters.get(PaceParameters.section):
-            raise BadTask(f"{PLACE}: a synchronous task takes none of these; give the task the pace asynchronous")
+    if mode is RoundMode.SYNCHRONOUS:
+        if parameters.get(AsynchronousParameters.section):
+            raise BadTask(f"{PLACE}: a synchronous task takes none of these; give the task the mode asynchronous")
         return None
-    given = validate(PaceParameters, parameters)
+    given = validate(AsynchronousParameters, parameters)
     size = min_devices if given.buffer is None else given.buffer
     if size > min_devices:
         raise BadTask(

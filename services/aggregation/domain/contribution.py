@@ -223,7 +223,7 @@ class Inquiry:
         within = self.devices - len(self._pairs) % self.devices
         for _ in range(min(PAIRS_AT_A_TIME, within)):
             order = next(self._ahead)
-            self._orders += [_Order(each, np.zeros(self.devices)) for each in (order, order[::-1])]
+            self._orders += [_Order(item, np.zeros(self.devices)) for item in (order, order[::-1])]
 
 
 def _guided(devices: int, rng: np.random.Generator) -> Iterator[list[int]]:

@@ -31,5 +31,5 @@ def chosen(said: Mapping[str, int], stop: Stop | None) -> dict[str, str]:
     for text, devices in said.items():
         for name, way in json.loads(text).items():
             voices.setdefault(name, Counter())[way] += devices
-    found = {name: max(ways, key=lambda way: (ways[way], way == better_of(name))) for name, ways in voices.items()}
-    return found if stop is None else {**found, stop.metric: stop.direction}
+    result = {name: max(ways, key=lambda way: (ways[way], way == better_of(name))) for name, ways in voices.items()}
+    return result if stop is None else {**result, stop.metric: stop.direction}

@@ -39,13 +39,13 @@ class Dissimilarity(NamedTuple):
 
 def dissimilarity(updates: Sequence[Told], mean_square: float, elements: int) -> Dissimilarity | None:
     """Of updates whose weighted mean has the squared norm `mean_square`; None for fewer than two, or a mean of zero."""
-    total = math.fsum(each.weight for each in updates)
+    total = math.fsum(update.weight for update in updates)
     if len(updates) < 2 or not total > 0.0 or not mean_square > 0.0:
         return None
-    squares = math.fsum(each.weight * each.norm**2 for each in updates) / total
+    squares = math.fsum(update.weight * update.norm**2 for update in updates) / total
     apart = max(squares - mean_square, 0.0)
-    above = math.fsum(each.weight * each.deviation**2 for each in updates) * elements / total
-    below = math.fsum((each.weight * each.deviation) ** 2 for each in updates) * elements / total**2
+    above = math.fsum(update.weight * update.deviation**2 for update in updates) * elements / total
+    below = math.fsum((update.weight * update.deviation) ** 2 for update in updates) * elements / total**2
     left = mean_square - below
     bare = max(apart - (above - below), 0.0) / left if left > 0.0 else None
     return Dissimilarity(max(apart / mean_square, bare or 0.0), bare)

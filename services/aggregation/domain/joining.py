@@ -25,9 +25,9 @@ def check(join_by: JoinBy, invited: Sequence[str]) -> None:
     if len(invited) > MAX_INVITED:
         raise BadTask(f"invited has {len(invited)} ids, at most {MAX_INVITED} are taken; invite owners instead")
     prefix, command = _FORMS[join_by]
-    for each in invited:
-        if not re.fullmatch(rf"{prefix}_[a-z0-9_]{{1,36}}", each):
-            raise BadTask(f"invited: {each[:40]!r} is no id of {join_by}, which read {prefix}_…; see `{command}`")
+    for item in invited:
+        if not re.fullmatch(rf"{prefix}_[a-z0-9_]{{1,36}}", item):
+            raise BadTask(f"invited: {item[:40]!r} is no id of {join_by}, which read {prefix}_…; see `{command}`")
     if len(set(invited)) < len(invited):
         raise BadTask("invited names somebody twice")
 

@@ -105,12 +105,12 @@ def means(parts: Iterable[tuple[float, Mapping[str, float]]]) -> dict[str, float
 
 def figures(measured: Sequence[Measurement], panel: Collection[str] = ()) -> Figures:
     """What devices measured of one version together; of those in the panel alone, where one measured it."""
-    told = [each for each in measured if each.metrics]
-    seated = [each for each in told if each.device_id in panel]
+    told = [item for item in measured if item.metrics]
+    seated = [item for item in told if item.device_id in panel]
     told = seated or told
-    weights = counted({each.device_id: each.samples for each in told})
-    found = means((weights[each.device_id], each.metrics) for each in told)
-    return Figures(found, len(told), sum(weights.values()))
+    weights = counted({item.device_id: item.samples for item in told})
+    result = means((weights[item.device_id], item.metrics) for item in told)
+    return Figures(result, len(told), sum(weights.values()))
 
 
 def agreed(
@@ -122,18 +122,18 @@ def agreed(
     > Σ say / 2, so liars with half of the say or less can make it no better than one that an honest device told.
     """
     values: dict[str, list[tuple[float, str]]] = defaultdict(list)
-    for each in measured:
-        for name, value in each.metrics.items():
-            values[name].append((value, each.device_id))
-    found = {}
+    for item in measured:
+        for name, value in item.metrics.items():
+            values[name].append((value, item.device_id))
+    result = {}
     for name, told in sorted(values.items()):
         seated = [(value, device) for value, device in told if device in panel]
         some = next((some for some in (seated, told) if some and voters.suffice({device for _, device in some})), None)
         if some is not None:
             shared = Counter(voters.owner(device) for _, device in some)
             says = [(value, 1.0 / shared[voters.owner(device)]) for value, device in some]
-            found[name] = _most_have(sorted(says, reverse=better(name) == "up"))
-    return found
+            result[name] = _most_have(sorted(says, reverse=better(name) == "up"))
+    return result
 
 
 def _most_have(says: Sequence[tuple[float, float]]) -> float:

@@ -141,7 +141,7 @@ class Participation:
     work: bytes
     note: str = ""
     refused: bool = False
-    aside: str = ""
+    excluded_because: str = ""
     digest: str = ""
     form: Form | None = None
     weight: float = 0.0

@@ -211,7 +211,7 @@ def wanted_of(
     something else or has kept it for longer than `patience`."""
     votes = votes_of(terms, members)
     values, told = leading(votes), told_by(members)
-    by_device = {each.device_id: each.position for each in members}
+    by_device = {item.device_id: item.position for item in members}
     wanted = []
     for share, value in sorted(values.items()):
         if member.digests.get(share) != value or member.position in votes.outvoted:

@@ -10,9 +10,9 @@ from typing import Any
 from coterie.learning.training_config import check_training
 from coterie.parameters.registry import check_keys
 from coterie.parameters.task import SumsParameters
-from coterie.records.enums import JoinBy, Pace, PrivacyUnit
+from coterie.records.enums import JoinBy, PrivacyUnit, RoundMode
 from services.aggregation.domain import joining
-from services.aggregation.domain.buffering import Buffering, read_pace
+from services.aggregation.domain.buffering import Buffering, read_mode
 from services.aggregation.domain.rules.choice import choose
 from services.aggregation.domain.stopping import Stop
 from services.aggregation.errors import BadTask
@@ -53,7 +53,7 @@ class TaskSpecification:
     rule: str = "mean"
     join_by: JoinBy = JoinBy.OPEN
     invited: tuple[str, ...] = ()
-    pace: Pace = Pace.SYNCHRONOUS
+    mode: RoundMode = RoundMode.SYNCHRONOUS
     keep_rounds: int = 0
     fraction: float = 0.0
     stop: Stop | None = None
@@ -65,7 +65,7 @@ class TaskSpecification:
     @property
     def buffering(self) -> Buffering | None:
         """How updates become steps in an asynchronous task; None in a synchronous one."""
-        return read_pace(self.pace, self.parameters_json, self.min_devices)
+        return read_mode(self.mode, self.parameters_json, self.min_devices)
 
     @property
     def draws(self) -> bool:
@@ -82,7 +82,7 @@ class TaskSpecification:
     @property
     def kept_rounds(self) -> int:
         """How many rounds back updates stay stored."""
-        return max(self.keep_rounds or (KEPT_ROUNDS if self.pace is Pace.ASYNCHRONOUS else 0), 0)
+        return max(self.keep_rounds or (KEPT_ROUNDS if self.mode is RoundMode.ASYNCHRONOUS else 0), 0)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class TaskSpecification:
             "privacy": self.privacy,
             "incentive": self.incentive,
             "rule": self.rule,
-            "pace": str(self.pace),
+            "mode": str(self.mode),
         }
 
 
@@ -133,7 +133,7 @@ def _check_rule(spec: TaskSpecification) -> None:
     least = spec.min_devices if buffering is None else buffering.size
     why = choose(spec.rule, spec.parameters_json).rule.why_not(least)
     if why and buffering is not None:
-        raise BadTask(f"parameters.rule.f: {why}; raise parameters.pace.buffer or lower f")
+        raise BadTask(f"parameters.rule.f: {why}; raise parameters.asynchronous.buffer or lower f")
     if why:
         raise BadTask(f"parameters.rule.f: {why}; raise min_devices or lower f")
 

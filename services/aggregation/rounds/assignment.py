@@ -23,30 +23,32 @@ def make_items(
     plan: topology.Plan,
     quote: pricing.Quote,
     devices: Mapping[str, trust.Device],
-    say: Mapping[str, float],
+    trust_weight: Mapping[str, float],
     models: Sequence[Model],
     previous: Sequence[Model],
 ) -> dict[str, pb.WorkItem]:
-    """One work item for every seat of the plan."""
+    """One work item for every assignment of the plan."""
     strategy = strategy_for(task.specification)
     offers = {offer.device_id: offer for offer in quote.offers}
-    seats = {seat.device_id: seat for seat in plan.seats if seat.device_id in devices}
+    assignments = {
+        assignment.device_id: assignment for assignment in plan.assignments if assignment.device_id in devices
+    }
     items, training = {}, strategy.terms.training_json(round_)
-    for device_id, seat in seats.items():
+    for device_id, assignment in assignments.items():
         # One that is quoted nothing now may have had an offer before the round was planned anew.
-        offer = offers.get(device_id, pricing.Offer()) if strategy.round_plan.is_quoted(seat) else pricing.Offer()
-        items[device_id] = _item(task, round_, seat, offer, models, previous)
+        offer = offers.get(device_id, pricing.Offer()) if strategy.round_plan.is_quoted(assignment) else pricing.Offer()
+        items[device_id] = _item(task, round_, assignment, offer, models, previous)
         items[device_id].training_json = training
         items[device_id].parameters.CopyFrom(strategy.round_plan.work_parameters(offer))
-        items[device_id].say = say.get(device_id, 1.0)
-        items[device_id].peers.extend(_peers(strategy.round_plan.peers(seat, seats), devices))
+        items[device_id].trust_weight = trust_weight.get(device_id, 1.0)
+        items[device_id].peers.extend(_peers(strategy.round_plan.peers(assignment, assignments), devices))
     return items
 
 
 def _item(
     task: Task,
     round_: Round,
-    seat: topology.Seat,
+    assignment: topology.Assignment,
     offer: pricing.Offer,
     models: Sequence[Model],
     previous: Sequence[Model],
@@ -56,16 +58,16 @@ def _item(
         task_id=task.id,
         round=round_.number,
         attempt=round_.attempt,
-        role=seat.role,
+        role=assignment.role,
         model_digests=[model.digest for model in models],
         model_lines=[model.line for model in models],
         previous_digests=[model.digest for model in previous],
         deadline_at=round_.deadline_at,
         plan_version=round_.plan_version,
-        noise_multiplier=seat.noise_multiplier,
-        noised=seat.noised,
-        batch_size=seat.batch_size,
-        self_weight=seat.self_weight or seat.weight,
+        noise_multiplier=assignment.noise_multiplier,
+        noised=assignment.noised,
+        batch_size=assignment.batch_size,
+        self_weight=assignment.self_weight or assignment.weight,
         price_microcredits=offer.price_microcredits,
         external_risk=offer.external_risk,
         base_microcredits=offer.base_microcredits,
@@ -76,8 +78,8 @@ def _item(
         incentive=spec.incentive,
         max_update_bytes=max(model.size_bytes for model in models) + HEADER_ROOM_BYTES,
         rounds=spec.rounds,
-        cell=seat.cell,
-        weight_alone=seat.weight_alone,
+        cell=assignment.cell,
+        solo_weight=assignment.solo_weight,
     )
 
 
@@ -102,7 +104,7 @@ def participations_of(
     samples: Mapping[str, int],
 ) -> list[Participation]:
     """Everybody in a round that opens, each with its work."""
-    roles = {seat.device_id: word(Role, seat.role) for seat in plan.seats}
+    roles = {assignment.device_id: word(Role, assignment.role) for assignment in plan.assignments}
     return [
         Participation(
             task_id=round_.task_id,

@@ -53,16 +53,16 @@ class Closer:
         """
         task, number = live.task, live.round.number
         async with self.database.reading() as tx:
-            found = await rounds.list_participations(tx, task.id, number)
+            result = await rounds.list_participations(tx, task.id, number)
             states = await models.latest_states(tx, task.id, before=number)
-        for participation in found:
+        for participation in result:
             if participation.state is ParticipationState.DELIVERED:
                 live.roster.record_reports(participation.device_id, participation.members)
-        refused = live.strategy.combination.rejections(found, live.round.norm_bounds)
+        refused = live.strategy.combination.rejections(result, live.round.norm_bounds)
         if refused and not live.choice.is_mean and live.unbearable_without(refused):
-            await self._go_back(live, [p for p in _without(found, refused) if p.device_id in refused])
+            await self._go_back(live, [p for p in _without(result, refused) if p.device_id in refused])
             return False
-        everybody = live.strategy.combination.outcomes(live.roster, _without(found, refused))
+        everybody = live.strategy.combination.outcomes(live.roster, _without(result, refused))
         delivered = {p.device_id: p for p in everybody if p.state is ParticipationState.DELIVERED}
         weights = (
             live.strategy.delivery.batch_weights(live.roster, list(delivered.values()))
@@ -78,7 +78,7 @@ class Closer:
             everybody = [replace(p, weight=weights.get(p.device_id, p.weight)) for p in everybody]
             made, findings, odd = await asyncio.to_thread(self._conclude, live, everybody, states)
         metrics = mean_metrics(everybody, len(live.bases)) | findings
-        before = {p.device_id: (p.state, p.weight) for p in found}
+        before = {p.device_id: (p.state, p.weight) for p in result}
         metrics |= live.strategy.terms.clip_metrics(live.round)
         everybody = [made.judged(p) for p in everybody]
         ruled = [p for p in everybody if (p.state, p.weight) != before[p.device_id] or made.concerns(p.device_id)]

@@ -142,9 +142,9 @@ class Conductor:
         """Shows this replica alive, takes up tasks that others moved on, and notes what was delivered to others."""
         async with self.database.writing() as tx:
             await sums.see_replica(tx, self.replica, self.clock.now())
-            found = await tasks.revisions(tx)
+            result = await tasks.revisions(tx)
             alone = not await self.leases.living(tx) - {self.replica}
-        moved = {task_id for task_id, revision in found.items() if seen.get(task_id) != revision}
+        moved = {task_id for task_id, revision in result.items() if seen.get(task_id) != revision}
         for task_id in moved:
             self.take_up(task_id)
         told = [key.split(":", 1) for key in self.replica_notifier.take()]
@@ -157,7 +157,7 @@ class Conductor:
         for live in [self.open_rounds.by_task[task_id] for task_id in due] if not alone else ():
             await self.open_rounds.refresh(live)
             self.notifier.notify(f"task:{live.task.id}")
-        return found
+        return result
 
     # --- one task ----------------------------------------------------------------------------------------------------
 
@@ -258,12 +258,12 @@ class Conductor:
 
     async def _tend(self, task: Task, round_: Round) -> float:
         """Watches an open round until it must close, open again or fail."""
-        found = await self.tending.tend(await self.open_rounds.load(task, round_), round_)
-        if found.failure:
-            await self._end(task.id, TaskState.FAILED, found.failure)
-        elif found.reopened:
+        result = await self.tending.tend(await self.open_rounds.load(task, round_), round_)
+        if result.failure:
+            await self._end(task.id, TaskState.FAILED, result.failure)
+        elif result.reopened:
             self.open_rounds.forget(task.id)
-        return found.pause
+        return result.pause
 
     async def _close(self, task: Task, round_: Round) -> float:
         live, held = await self.open_rounds.load(task, round_), await self.leases.take(round_)

@@ -49,7 +49,7 @@ async def record(tx: Tx, task: Task, round_: Round, everybody: Sequence[Particip
     told = [p for p in everybody if p.state is ParticipationState.DELIVERED and p.metrics]
     measured = [_measurement(p, now) for p in told]
     await measurements.add_measurements(tx, measured)
-    await summarise(tx, task, {each.version for each in measured} | {round_.number - 1})
+    await summarise(tx, task, {item.version for item in measured} | {round_.number - 1})
 
 
 def _measurement(p: Participation, now: float) -> Measurement:
@@ -68,9 +68,9 @@ async def summarise(tx: Tx, task: Task, versions: Collection[int]) -> None:
     panel = draw_panel((e.device_id for e in here if e.measures), seed) if draws else set()
     for version, measured in told.items():
         common = agreed(measured, voters, lambda name: _better(task, name), panel)
-        for line in sorted({each.line for each in measured}):
-            found = figures([each for each in measured if each.line == line], panel)
-            await measurements.put_figures(tx, task.id, line, version, replace(found, agreed=common))
+        for line in sorted({item.line for item in measured}):
+            result = figures([item for item in measured if item.line == line], panel)
+            await measurements.put_figures(tx, task.id, line, version, replace(result, agreed=common))
     await choose_best(tx, task)
 
 

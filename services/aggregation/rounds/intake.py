@@ -142,8 +142,8 @@ class Intake:
         async with self._database.writing() as tx:
             for indices in groups.values():
                 live = batch[indices[0]][0]
-                found = await self._commit_round(tx, live, [batch[i][1] for i in indices])
-                outcomes |= dict(zip(indices, found, strict=True))
+                result = await self._commit_round(tx, live, [batch[i][1] for i in indices])
+                outcomes |= dict(zip(indices, result, strict=True))
         return [outcomes[i] for i in range(len(batch))]
 
     async def _commit_round(self, tx: Tx, live: OpenRound, deliveries: list[Delivery]) -> list[Reception | Exception]:
@@ -175,7 +175,7 @@ class Intake:
                 shares[owner] += 1
         if taken:
             await rounds.deliver(tx, list(taken.values()), replica=self.replica, now=self._clock.now())
-            await sum_sessions.add_masked(tx, [each.masked for each in taken.values() if each.masked is not None])
+            await sum_sessions.add_masked(tx, [item.masked for item in taken.values() if item.masked is not None])
             await rounds.carry(tx, list(taken.values()))
             await self._replica_notifier.carry(tx, f"{ROUND}{task_id}:{self.replica}")
         return outcomes
@@ -183,12 +183,12 @@ class Intake:
 
 async def _counted(tx: Tx, deliveries: list[Delivery]) -> dict[tuple[int, str], str]:
     """Digests of stale deliveries' work that counted before, by round and device; locks what it looks at."""
-    found: dict[tuple[int, str], str] = {}
+    result: dict[tuple[int, str], str] = {}
     for base in {d.base for d in deliveries if d.staleness}:
         devices = [d.device_id for d in deliveries if d.staleness and d.base == base]
         states = await rounds.states_of(tx, deliveries[0].task_id, base, devices)
-        found |= {(base, device): digest for device, (_, digest) in states.items()}
-    return found
+        result |= {(base, device): digest for device, (_, digest) in states.items()}
+    return result
 
 
 async def _open_sums(tx: Tx, task_id: str, number: int, deliveries: list[Delivery]) -> set[Place]:

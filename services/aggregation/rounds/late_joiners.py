@@ -46,7 +46,7 @@ class LateJoiners:
             waiting = await tasks.list_newcomers(tx, live.task.id, live.round.number)
         if waiting and not live.is_full:
             try:
-                await self._seat(live, waiting)
+                await self._assignment(live, waiting)
             except CoterieError as error:
                 _log.warning("newcomers wait for the next round", task=live.task.id, reason=error.reason)
         await self.catch_up(live)
@@ -61,10 +61,10 @@ class LateJoiners:
             everybody = await rounds.list_participations(tx, *place)
         self.notifier.notify(*(f"device:{device}" for device in live.admit(everybody)))
 
-    async def _seat(self, live: OpenRound, waiting: Sequence[Enrolment]) -> None:
+    async def _assignment(self, live: OpenRound, waiting: Sequence[Enrolment]) -> None:
         task, number, strategy = live.task, live.round.number, live.strategy
-        found = await self.opener.active_devices(waiting)
-        fresh = found.keys() - live.roster.items.keys()
+        result = await self.opener.active_devices(waiting)
+        fresh = result.keys() - live.roster.items.keys()
         before = len(live.roster.items)
         if not fresh or choose_scale(before + len(fresh), 1.0) != choose_scale(before, 1.0):
             return  # in the last case the round's sums have no room for so many
@@ -72,16 +72,20 @@ class LateJoiners:
             enrolled = await tasks.list_enrolments(tx, task.id, state=EnrolmentState.ACTIVE)
             current = await models.latest_models(tx, task.id, before=number)
             previous = await models.latest_models(tx, task.id, before=number - 1) if number > 1 else []
-        seats = [seat for seat in enrolled if seat.device_id in live.roster.items or seat.device_id in fresh]
-        devices = await self.opener.active_devices(seats)
-        seats = [seat for seat in seats if seat.device_id in devices]
-        here = RoundInputs(seats, devices, current, previous, strategy.terms.bounds, {}, {})
+        assignments = [
+            assignment
+            for assignment in enrolled
+            if assignment.device_id in live.roster.items or assignment.device_id in fresh
+        ]
+        devices = await self.opener.active_devices(assignments)
+        assignments = [assignment for assignment in assignments if assignment.device_id in devices]
+        here = RoundInputs(assignments, devices, current, previous, strategy.terms.bounds, {}, {})
         key = f"{number}.{live.round.attempt}+{key_of(here.samples)}"
         plan = strategy.round_plan.adapt(await self.opener.plan(task, number, key, here))
-        quote = await self.opener.quote(task, number, seats, here)
-        say = await self.opener.say(task, [seat.device_id for seat in seats])
+        quote = await self.opener.quote(task, number, assignments, here)
+        trust_weight = await self.opener.trust_weight(task, [assignment.device_id for assignment in assignments])
         round_ = replace(live.round, plan_version=plan.version)
-        items = make_items(task, round_, plan, quote, devices, say, current, previous)
+        items = make_items(task, round_, plan, quote, devices, trust_weight, current, previous)
         theirs = {device: item for device, item in items.items() if device in fresh}
         await self._store(live, plan.version, participations_of(round_, plan, theirs, devices, here.samples))
 

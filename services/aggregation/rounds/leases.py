@@ -65,8 +65,8 @@ class Leases:
 
 async def demand(tx: Tx, round_: Round) -> None:
     """Locks a round for the rest of the transaction, if its lease is still the one that `round_` was read with."""
-    found = await rounds.find_round(tx, round_.task_id, round_.number, lock=True)
-    if found is None or found.fence != round_.fence:
+    result = await rounds.find_round(tx, round_.task_id, round_.number, lock=True)
+    if result is None or result.fence != round_.fence:
         raise _lost(round_)
 
 

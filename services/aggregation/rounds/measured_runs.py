@@ -27,8 +27,8 @@ async def earlier_runs(tx: Tx, task: Task) -> list[MeasuredTask]:
 
 async def runs_of(tx: Tx, task_ids: Sequence[str]) -> list[MeasuredTask]:
     """These tasks, in this order, without those of which too little was measured."""
-    found = await measurements.figures_of(tx, task_ids)
-    return await _runs(tx, {task_id: found[task_id] for task_id in task_ids if task_id in found})
+    result = await measurements.figures_of(tx, task_ids)
+    return await _runs(tx, {task_id: result[task_id] for task_id in task_ids if task_id in result})
 
 
 async def _runs(tx: Tx, figures: Mapping[str, Mapping[str, float]]) -> list[MeasuredTask]:

@@ -43,25 +43,25 @@ class Made:
 
     Attributes
     ----------
-    aside : devices whose update did not count, and why.
+    excluded_because : devices whose update did not count, and why.
     away : how far each update lies from what the rule made of all, as a multiple of the median of these distances.
     told : one sentence for each model line, for the round's event.
     """
 
     models: list[tuple[int, str, int]] = field(default_factory=list)
     states: list[tuple[int, str, int]] = field(default_factory=list)
-    aside: dict[str, str] = field(default_factory=dict)
+    excluded_because: dict[str, str] = field(default_factory=dict)
     away: dict[str, float] = field(default_factory=dict)
     told: list[str] = field(default_factory=list)
 
     def concerns(self, device_id: str) -> bool:
         """Whether the rule says something of a device."""
-        return device_id in self.aside or device_id in self.away
+        return device_id in self.excluded_because or device_id in self.away
 
     def judged(self, p: Participation) -> Participation:
         """A participation with what the rule says of it."""
         away = {DISTANCE: self.away[p.device_id]} if p.device_id in self.away else {}
-        return replace(p, aside=self.aside.get(p.device_id, ""), metrics=p.metrics | away)
+        return replace(p, excluded_because=self.excluded_because.get(p.device_id, ""), metrics=p.metrics | away)
 
 
 def make(
@@ -123,13 +123,13 @@ def _combined(
         choice.of_round(live.task.specification.seed, live.round.number),
         rows,
         weights=relative([update.weight for update in updates]) if choice.rule.name == "mean" else None,
-        trust=[live.roster.items[update.device_id].say for update in updates] if choice.by_trust else None,
+        trust=[live.roster.items[update.device_id].trust_weight for update in updates] if choice.by_trust else None,
     )
     with tempfile.TemporaryFile() as file:
         for chunk in run.chunks():
             file.write(chunk.tobytes())
         aside = {updates[item.device].device_id: item.why for item in run.set_aside}
-        made.aside |= aside
+        made.excluded_because |= aside
         made.told.append(f"{prefix}{choice.name} used {len(run.used)} of {len(updates)} updates{_named(aside)}")
         if choice.rule.name != "mean":
             away = distances_from(rows, _kept(file))

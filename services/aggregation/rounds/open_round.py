@@ -125,7 +125,7 @@ class OpenRound:
         seen = [device for device in self.strategy.progress.visible_devices(self.roster) if device not in refused]
         if not self.choice.by_trust:
             return self.choice.rule.why_not(len(seen))
-        trusted = sum(self.roster.items[device].say > 0 for device in seen)
+        trusted = sum(self.roster.items[device].trust_weight > 0 for device in seen)
         return self.choice.rule.why_not(trusted) if trusted or not seen else "nobody who delivered is trusted"
 
     def _count(self, state: ParticipationState) -> int:
@@ -276,8 +276,8 @@ class OpenRound:
             self.unfold(model_files, delivery)
             raise
         # Kept where it is needed to know what is usual, and nowhere else: the norm of a survey's answer is the answer.
-        kept = norm if self.strategy.terms.stores_norms else PRIVATE_NORM if norm > 0.0 else 0.0
-        return replace(delivery, metrics=delivery.metrics | measured, norm=kept)
+        retained = norm if self.strategy.terms.stores_norms else PRIVATE_NORM if norm > 0.0 else 0.0
+        return replace(delivery, metrics=delivery.metrics | measured, norm=retained)
 
     def fold(self, model_files: ModelFiles, delivery: Delivery, whole: memoryview | None = None) -> None:
         """Adds a delivery that was taken before, here or elsewhere; call from a worker thread, under the lock."""

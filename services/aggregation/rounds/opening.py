@@ -99,14 +99,16 @@ class Opener:
             | strategy.terms.next_clip_bound(last)
         )
         said = {p.device_id: p.note for p in earlier if p.judged_by}
-        seats = [by_id[device_id] for device_id in chosen]
-        here = RoundInputs(seats, devices, current, previous, strategy.terms.bounds, norms, said)
+        assignments = [by_id[device_id] for device_id in chosen]
+        here = RoundInputs(assignments, devices, current, previous, strategy.terms.bounds, norms, said)
         key = _plan_key(number, attempt, here, alone)
         plan = strategy.round_plan.adapt(await self.plan(task, number, key, here, last_line, strangers, alone))
-        quoted = {seat.device_id for seat in plan.seats if strategy.round_plan.is_quoted(seat)}
-        quote = await self.quote(task, number, [seat for seat in here.seats if seat.device_id in quoted], here)
-        say = await self.say(task, chosen)
-        await self._store(task, number, attempt, here, plan, quote, say, lost or {})
+        quoted = {assignment.device_id for assignment in plan.assignments if strategy.round_plan.is_quoted(assignment)}
+        quote = await self.quote(
+            task, number, [assignment for assignment in here.assignments if assignment.device_id in quoted], here
+        )
+        trust_weight = await self.trust_weight(task, chosen)
+        await self._store(task, number, attempt, here, plan, quote, trust_weight, lost or {})
         return True
 
     async def _leave_out_spoilers(self, task: Task, number: int, enrolled: Sequence[Enrolment]) -> set[str]:
@@ -122,7 +124,7 @@ class Opener:
                     await tasks.add_events(tx, event)
         return spoilt
 
-    async def say(self, task: Task, chosen: Sequence[str]) -> dict[str, float]:
+    async def trust_weight(self, task: Task, chosen: Sequence[str]) -> dict[str, float]:
         """How much each device's update may weigh in this round, where the task's rule goes by trust."""
         choice = choose(task.specification.rule, task.specification.parameters_json)
         if not choice.by_trust:
@@ -130,8 +132,8 @@ class Opener:
         # Devices the publisher knows count whether or not they take part.
         asked = [*chosen, *sorted(set(choice.known) - set(chosen))]
         matrix = await read_matrix(self.clients.trust, asked)
-        found = say(len(asked), matrix, [place for place, device in enumerate(asked) if device in choice.known])
-        return dict(zip(asked, found.tolist(), strict=True))
+        result = say(len(asked), matrix, [place for place, device in enumerate(asked) if device in choice.known])
+        return dict(zip(asked, result.tolist(), strict=True))
 
     async def unreachable(self, device_ids: Sequence[str]) -> set[str]:
         """Which of these devices are revoked, or have not been heard of for a while though they send heartbeats."""
@@ -142,13 +144,13 @@ class Opener:
     async def active_devices(self, enrolled: Sequence[Enrolment]) -> dict[str, trust.Device]:
         """What the registry knows of these devices, without those it has revoked."""
         ids = [e.device_id for e in enrolled]
-        found: dict[str, trust.Device] = {}
+        result: dict[str, trust.Device] = {}
         for start in range(0, len(ids), 10_000):
             reply = await self.clients.registry.GetDevices(
                 trust.GetDevicesRequest(device_ids=ids[start : start + 10_000])
             )
-            found |= {device.id: device for device in reply.devices if device.state == words.DEVICE_STATE_ACTIVE}
-        return found
+            result |= {device.id: device for device in reply.devices if device.state == words.DEVICE_STATE_ACTIVE}
+        return result
 
     async def plan(
         self,
@@ -172,14 +174,14 @@ class Opener:
                 parameters=struct_of(spec.parameters_json),
                 participants=[
                     topology.Participant(
-                        device_id=seat.device_id,
-                        samples=max(1, round(counted[seat.device_id])),
-                        non_iid=seat.non_iid,
-                        model_index=last_line.get(seat.device_id, -1),
-                        strangers=strangers.get(seat.device_id, ()),
-                        alone=seat.device_id in alone,
+                        device_id=assignment.device_id,
+                        samples=max(1, round(counted[assignment.device_id])),
+                        non_iid=assignment.non_iid,
+                        model_index=last_line.get(assignment.device_id, -1),
+                        strangers=strangers.get(assignment.device_id, ()),
+                        alone=assignment.device_id in alone,
                     )
-                    for seat in here.seats
+                    for assignment in here.assignments
                 ],
                 round=number,
                 keep_if_stable=True,
@@ -197,7 +199,7 @@ class Opener:
         async with self.database.reading() as tx:
             return [topology.MeasuredTask(**asdict(run)) for run in await earlier_runs(tx, task)]
 
-    async def quote(self, task: Task, number: int, seats: list[Enrolment], here: RoundInputs) -> pricing.Quote:
+    async def quote(self, task: Task, number: int, assignments: list[Enrolment], here: RoundInputs) -> pricing.Quote:
         """What these devices are offered for the round; an offer once made stands."""
         spec, counted = task.specification, here.counted()
         return await self.clients.pricing.QuoteRound(
@@ -208,12 +210,12 @@ class Opener:
                 parameters=struct_of(spec.parameters_json),
                 participants=[
                     pricing.Participant(
-                        device_id=seat.device_id,
-                        samples=seat.samples,
-                        owner_id=here.devices[seat.device_id].owner_id,
-                        counted=counted[seat.device_id],
+                        device_id=assignment.device_id,
+                        samples=assignment.samples,
+                        owner_id=here.devices[assignment.device_id].owner_id,
+                        counted=counted[assignment.device_id],
                     )
-                    for seat in seats
+                    for assignment in assignments
                 ],
                 rounds=spec.rounds,
                 model_bytes=max((model.size_bytes for model in here.current), default=0),
@@ -230,11 +232,11 @@ class Opener:
         here: RoundInputs,
         plan: topology.Plan,
         quote: pricing.Quote,
-        say: Mapping[str, float],
+        trust_weight: Mapping[str, float],
         lost: Mapping[str, Sequence[str]],
     ) -> None:
         spec, now = task.specification, self.clock.now()
-        served = sum(seat.role != words.ROLE_IDLE for seat in plan.seats)
+        served = sum(assignment.role != words.ROLE_IDLE for assignment in plan.assignments)
         # A plan may serve fewer than there must be in the task: all that can be needed is whom it serves.
         quorum = needed(served, spec.quorum, min(spec.min_devices, served))
         round_ = Round(
@@ -243,13 +245,15 @@ class Opener:
             attempt=attempt,
             state=RoundState.OPEN,
             quorum=quorum if spec.buffering is None else spec.buffering.size,
-            scale=choose_scale(len(plan.seats), strategy_for(spec).round_plan.largest_weight(plan, here.counted())),
+            scale=choose_scale(
+                len(plan.assignments), strategy_for(spec).round_plan.largest_weight(plan, here.counted())
+            ),
             opened_at=now,
             deadline_at=now + spec.round_seconds,
             plan_version=plan.version,
             norm_bounds=here.norm_bounds,
         )
-        items = make_items(task, round_, plan, quote, here.devices, say, here.current, here.previous)
+        items = make_items(task, round_, plan, quote, here.devices, trust_weight, here.current, here.previous)
         for device_id, said in here.verdicts.items():
             if device_id in items:
                 items[device_id].verdict = said

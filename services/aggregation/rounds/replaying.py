@@ -72,7 +72,9 @@ def _why_not(task: Task, round_: Round, counted: Sequence[Participation]) -> str
     if any(p.form not in VISIBLE for p in counted):
         return "the server saw no updates: devices mixed among themselves, or their sum was secure"
     if not all(p.kept for p in counted):
-        kept = task.specification.kept_rounds
-        stays = f"the last {kept} rounds keep theirs" if kept else "create the task with keep_rounds to keep them"
+        retained = task.specification.kept_rounds
+        stays = (
+            f"the last {retained} rounds keep theirs" if retained else "create the task with keep_rounds to keep them"
+        )
         return f"its updates are no longer stored; {stays}"
     return ""

@@ -40,10 +40,10 @@ class RoundGauge:
     async def count(self) -> None:
         """Counts once."""
         async with self.database.reading() as tx:
-            found = await rounds.count_present(tx)
-        waiting = sum(number for state, number in found.items() if state not in rounds.UNDER_WAY)
+            result = await rounds.count_present(tx)
+        waiting = sum(number for state, number in result.items() if state not in rounds.UNDER_WAY)
         for state in rounds.UNDER_WAY:
-            ROUNDS.labels(state).set(found.get(state, 0))
+            ROUNDS.labels(state).set(result.get(state, 0))
         ROUNDS.labels(WAITING).set(waiting)
 
     async def _go_on(self) -> None:

@@ -58,7 +58,7 @@ class RoundInputs:
     `verdicts` are what heads said of members in the last round.
     """
 
-    seats: list[Enrolment]
+    assignments: list[Enrolment]
     devices: dict[str, trust.Device]
     current: list[Model]
     previous: list[Model]
@@ -73,7 +73,7 @@ class RoundInputs:
 
     @property
     def samples(self) -> dict[str, int]:
-        return {seat.device_id: seat.samples for seat in self.seats}
+        return {assignment.device_id: assignment.samples for assignment in self.assignments}
 
     def counted(self) -> dict[str, float]:
         """How many of everybody's samples count."""

@@ -88,7 +88,7 @@ class RoundMonitor:
             return MonitorResult()
         reasons = "; ".join(session.reason for session in live.sum_sessions.values() if session.reason)
         have = f"{count} of {round_.quorum} devices needed are in its sums"
-        why = "; ".join(each for each in (have, reasons, unbearable) if each)
+        why = "; ".join(item for item in (have, reasons, unbearable) if item)
         return MonitorResult(failure=f"round {round_.number} failed: {why}")
 
     async def _lost(self, live: OpenRound, now: float) -> tuple[dict[str, list[str]], float]:

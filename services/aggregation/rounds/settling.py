@@ -132,14 +132,14 @@ class Settler:
         if any(p.metrics.get(DISTANCE, 0.0) > FAR for p in everybody):
             async with self.database.reading() as tx:
                 for number in range(round_.number - 1, max(round_.number - ROUNDS, 0), -1):
-                    found = await rounds.list_participations(tx, task.id, number)
-                    earlier.append({p.device_id: p for p in found})
+                    result = await rounds.list_participations(tx, task.id, number)
+                    earlier.append({p.device_id: p for p in result})
         judged = []
         for p in everybody:
             history = [p.metrics, *(past[p.device_id].metrics for past in earlier if p.device_id in past)]
             if is_outlying(history):
                 judged.append(replace(p, state=ParticipationState.REJECTED))
-            elif not p.aside:
+            elif not p.excluded_because:
                 judged.append(p)
         return judged
 
@@ -264,5 +264,5 @@ def work_of(strategy: Strategy, p: Participation, values: Mapping[str, float]) -
         budget=strategy.settlement.paid_budget(p),
         quality=strategy.settlement.share(p, values),
         privacy=[claim_message(charge) for charge in spent],
-        aside=p.aside,
+        excluded_because=p.excluded_because,
     )

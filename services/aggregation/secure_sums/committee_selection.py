@@ -84,11 +84,11 @@ class CommitteeSelection:
 
     async def devices(self, device_ids: Sequence[str]) -> list[trust.Device]:
         """These devices as the registry knows them."""
-        found: list[trust.Device] = []
+        result: list[trust.Device] = []
         for start in range(0, len(device_ids), _MOST_ASKED):
             request = trust.GetDevicesRequest(device_ids=device_ids[start : start + _MOST_ASKED])
-            found.extend((await self.clients.registry.GetDevices(request)).devices)
-        return found
+            result.extend((await self.clients.registry.GetDevices(request)).devices)
+        return result
 
     async def _ask(
         self, people: Sequence[str], candidates: Sequence[str], rules: SumRules, wishes: Wishes

@@ -275,7 +275,7 @@ class Coordinator:
             if not await self._is_still(tx, session):
                 return
             masked = await sum_sessions.list_masked(tx, session.place)
-            candidates = [each.candidate for each in masked if each.device_id in active]
+            candidates = [item.candidate for item in masked if item.device_id in active]
             await sum_sessions.change_session(
                 tx,
                 session.place,

@@ -136,10 +136,10 @@ class Retry:
         round_ = await rounds.find_round(tx, session.task_id, session.round)
         assert round_ is not None
         items = live.strategy.secure_sums.fallback_work(live.roster, session.people.keys, round_.attempt + 1)
-        found = await rounds.list_participations(tx, session.task_id, session.round)
+        result = await rounds.list_participations(tx, session.task_id, session.round)
         again = [
             replace(p, role=Role.SOLO, state=ParticipationState.ASSIGNED, work=items[p.device_id].SerializeToString())
-            for p in found
+            for p in result
             if p.device_id in items and p.state is not ParticipationState.REJECTED
         ]
         if again:
@@ -169,9 +169,9 @@ class Retry:
     async def _reject(self, tx: Tx, live: OpenRound, session: SumSession, cheats: Collection[str]) -> None:
         if not cheats:
             return
-        found = await rounds.list_participations(tx, session.task_id, session.round)
+        result = await rounds.list_participations(tx, session.task_id, session.round)
         note = "enough clerks found its masked update wrong"
-        rejected = [replace(p, state=ParticipationState.REJECTED, note=note) for p in found if p.device_id in cheats]
+        rejected = [replace(p, state=ParticipationState.REJECTED, note=note) for p in result if p.device_id in cheats]
         await rounds.rule(tx, rejected)
         for device in cheats:
             live.roster.states[device] = ParticipationState.REJECTED

@@ -37,13 +37,13 @@ class SurvivorAgreement:
 
     async def repeat_ready_check(self, live: OpenRound, session: SumSession, check: CheckAgain) -> None:
         """Show fewer clerks fewer candidates."""
-        fewer = candidates_text(each for each in session.listed if each.device in check.candidates)
+        fewer = candidates_text(item for item in session.listed if item.device in check.candidates)
         asked = sorted(check.committee)
         await self._change(live, session, candidates=fewer, asked=asked, since=self.clock.now())
 
     async def fix_survivors(self, live: OpenRound, session: SumSession, settled: Settled) -> None:
         """Store the survivors; they never change within a session."""
-        survivors = [(each.device, each.root) for each in session.listed if each.device in settled.survivors]
+        survivors = [(item.device, item.root) for item in session.listed if item.device in settled.survivors]
         digest = survivors_digest(session.read_terms.digest, survivors)
         message = (
             f"{session.name}: {len(settled.committee)} clerks can serve the same "

@@ -55,14 +55,14 @@ class Unmasking:
         task, number = live.task, live.round.number
         async with self.database.reading() as tx:
             live.set_sum_sessions(await sum_sessions.latest_sessions(tx, task.id, number))
-            found = await rounds.list_participations(tx, task.id, number)
+            result = await rounds.list_participations(tx, task.id, number)
             states = await models.latest_states(tx, task.id, before=number)
         told = [session for session in live.sum_sessions.values() if session.state is SumState.CLOSING]
-        by_device = {p.device_id: p for p in found}
+        by_device = {p.device_id: p for p in result}
         survivors = {device: by_device[device] for session in told for device, _ in session.surviving}
         # In clusters, devices alone hand in what noise hides as it is.
         alone = {
-            p.device_id: p for p in found if p.state is ParticipationState.DELIVERED and live.is_clear(p.device_id)
+            p.device_id: p for p in result if p.state is ParticipationState.DELIVERED and live.is_clear(p.device_id)
         }
         async with live.lock:
             await self.closer.complete(live, survivors | alone)
@@ -74,7 +74,7 @@ class Unmasking:
             made = await asyncio.to_thread(make_from_sums, self.model_files, live, opened, states)
             if alone:
                 await self.model_files.blobs.delete(opened.pop().digest)
-        everybody = await self._verdicts(live, found, survivors)
+        everybody = await self._verdicts(live, result, survivors)
         ruled = [p for p in everybody if p != by_device[p.device_id]]
         findings = await asyncio.to_thread(
             live.strategy.combination.secure_metrics, everybody, OpenedSums(self.model_files.blobs, opened).first
@@ -133,19 +133,19 @@ class Unmasking:
     async def _opened(self, live: OpenRound, survivors: Mapping[str, Participation]) -> list[OpenedSum]:
         async with self.database.reading() as tx:
             present = await sum_sessions.latest_sessions(tx, live.task.id, live.round.number)
-        found = []
+        result = []
         for session in present.values():
             if session.state is SumState.CLOSING:
-                found.append(opened_sum(session, survivors, live.strategy.secure_sums.extra_elements))
-        return found
+                result.append(opened_sum(session, survivors, live.strategy.secure_sums.extra_elements))
+        return result
 
     def _count(self, live: OpenRound, opened: Sequence[OpenedSum]) -> dict[str, float]:
         """The share of the survivors whose update was within the clip norm, with the noise of the sums."""
         bits, devices = 0.0, 0
-        for each in opened:
-            session = live.sum_sessions[each.cohort]
+        for item in opened:
+            session = live.sum_sessions[item.cohort]
             terms = session.read_terms
-            last = self.model_files.blobs.read(each.digest, PARTIAL_PREFIX_BYTES + each.elements * 8, 8)
+            last = self.model_files.blobs.read(item.digest, PARTIAL_PREFIX_BYTES + item.elements * 8, 8)
             bits += struct.unpack("<q", last)[0] / amplitude(float(terms.clip_norm), terms.scale)
             devices += len(session.surviving)
         return {WITHIN: share_within(bits, 1, devices)} | live.strategy.terms.clip_metrics(live.round)
@@ -168,7 +168,7 @@ def _verdict(live: OpenRound, p: Participation, cheats: set[str], members: Seque
     session = live.session_of(p.device_id)
     if session is not None and session.state is SumState.FAILED:
         waits = p.state in (ParticipationState.DELIVERED, ParticipationState.ASSIGNED)
-        return replace(p, state=ParticipationState.DROPPED, note=LEFT_OUT, aside=LEFT_OUT) if waits else p
+        return replace(p, state=ParticipationState.DROPPED, note=LEFT_OUT, excluded_because=LEFT_OUT) if waits else p
     if p.state is not ParticipationState.DELIVERED or session is None:
         return p
     faults = sorted({s.faults[p.device_id] for s in members if s.place == session.place and p.device_id in s.faults})
@@ -176,7 +176,7 @@ def _verdict(live: OpenRound, p: Participation, cheats: set[str], members: Seque
         note = f"enough clerks found its masked update wrong: {', '.join(faults)}"
         return replace(p, state=ParticipationState.REJECTED, note=note)
     note = f"{NOT_SERVED}: {', '.join(faults)}" if faults else NOT_SERVED
-    return replace(p, state=ParticipationState.DROPPED, note=note, aside=NOT_SERVED)
+    return replace(p, state=ParticipationState.DROPPED, note=note, excluded_because=NOT_SERVED)
 
 
 def opened_sum(session: SumSession, survivors: Mapping[str, Participation], counts: int) -> OpenedSum:

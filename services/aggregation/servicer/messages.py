@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from coterie.records.base import OpenEnum
-from coterie.records.enums import Form, JoinBy, LetterKind, Pace, ParticipationState, PrivacyUnit
+from coterie.records.enums import Form, JoinBy, LetterKind, ParticipationState, PrivacyUnit, RoundMode
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.enums.v1 import enums_pb2 as words
 from services.aggregation.domain.measurements import Measurement
@@ -30,7 +30,7 @@ from services.kit.rpc.claims import read_claim
 from services.kit.rpc.enums import number, word
 from services.kit.rpc.parameters import canonical_text, from_struct, struct_of
 
-_WORDS = {"privacy_unit": PrivacyUnit.DEVICE, "join_by": JoinBy.OPEN, "pace": Pace.SYNCHRONOUS}
+_WORDS = {"privacy_unit": PrivacyUnit.DEVICE, "join_by": JoinBy.OPEN, "mode": RoundMode.SYNCHRONOUS}
 """Words of a specification, each with what it is unless it is given."""
 _OTHERWISE = ("parameters_json", "stop", *_WORDS)
 """Fields that are of another kind in the message."""
@@ -121,7 +121,7 @@ def participation(record: Participation) -> pb.Participation:
         delivered_at=record.delivered_at,
         payload_bytes=record.payload_bytes,
         note=record.note,
-        aside=record.aside,
+        excluded_because=record.excluded_because,
         judged_by=record.judged_by,
         objection=record.objection,
         model_index=record.model_index,
@@ -204,5 +204,5 @@ def delivery_from(message: pb.SubmitUpdateRequest) -> Delivery:
 
 
 def _values(record: Any) -> dict[str, Any]:
-    found = ((field.name, getattr(record, field.name)) for field in fields(record))
-    return {name: number(value) if isinstance(value, OpenEnum) else value for name, value in found}
+    result = ((field.name, getattr(record, field.name)) for field in fields(record))
+    return {name: number(value) if isinstance(value, OpenEnum) else value for name, value in result}

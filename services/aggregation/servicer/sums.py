@@ -21,7 +21,7 @@ class SumsServicer(rpc.SumsServicer):
         self._sums = sums
 
     async def ListDuties(self, request: pb.ListDutiesRequest, context: Context) -> pb.ListDutiesReply:
-        found = await self._sums.list_duties(request.device_id, request.wait_seconds)
+        result = await self._sums.list_duties(request.device_id, request.wait_seconds)
         return pb.ListDutiesReply(
             duties=[
                 pb.Duty(
@@ -32,7 +32,7 @@ class SumsServicer(rpc.SumsServicer):
                     cohort=session.cohort,
                     deadline_at=session.deadline_at,
                 )
-                for kind, session in found
+                for kind, session in result
             ]
         )
 
@@ -45,11 +45,11 @@ class SumsServicer(rpc.SumsServicer):
         return pb.SumText(text=await self._sums.read(_place(request.place), request.device_id, document))
 
     async def ListSumLetters(self, request: pb.SumReader, context: Context) -> pb.ListSumLettersReply:
-        found = await self._sums.list_letters(_place(request.place), request.device_id)
+        result = await self._sums.list_letters(_place(request.place), request.device_id)
         return pb.ListSumLettersReply(
             letters=[
                 pb.SumLetter(device_id=device, digest=digest, start=start, length=length)
-                for device, digest, start, length in found
+                for device, digest, start, length in result
             ]
         )
 

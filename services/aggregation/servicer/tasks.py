@@ -51,10 +51,10 @@ class TasksServicer(rpc.TasksServicer):
 
     async def ListTasks(self, request: pb.ListTasksRequest, context: Context) -> pb.ListTasksReply:
         page = read_page(request.limit, request.cursor, ID)
-        found = await self._tasks.list_tasks(
+        result = await self._tasks.list_tasks(
             page, state=word(TaskState, request.state), publisher=request.publisher, name=request.name
         )
-        whole = [messages.task(view) for view in found]
+        whole = [messages.task(view) for view in result]
         told = within_bytes(whole, pb.Task.ByteSize)
         cursor = next_cursor(told, page.limit if len(told) == len(whole) else len(told), lambda task: task.id)
         return pb.ListTasksReply(tasks=told, next_cursor=cursor)
@@ -77,15 +77,15 @@ class TasksServicer(rpc.TasksServicer):
 
     async def ListEnrolments(self, request: pb.ListEnrolmentsRequest, context: Context) -> pb.ListEnrolmentsReply:
         page = read_page(request.limit, request.cursor, ID)
-        found = await self._tasks.list_enrolments(request.task_id, page)
-        cursor = next_cursor(found, page.limit, lambda enrolment: enrolment.device_id)
-        return pb.ListEnrolmentsReply(enrolments=map(messages.enrolment, found), next_cursor=cursor)
+        result = await self._tasks.list_enrolments(request.task_id, page)
+        cursor = next_cursor(result, page.limit, lambda enrolment: enrolment.device_id)
+        return pb.ListEnrolmentsReply(enrolments=map(messages.enrolment, result), next_cursor=cursor)
 
     async def ListRounds(self, request: pb.ListRoundsRequest, context: Context) -> pb.ListRoundsReply:
         page = read_page(request.limit, request.cursor, NUMBER)
-        found = await self._history.list_rounds(request.task_id, page)
-        cursor = next_cursor(found, page.limit, lambda view: str(view.round.number))
-        return pb.ListRoundsReply(rounds=map(messages.round_, found), next_cursor=cursor)
+        result = await self._history.list_rounds(request.task_id, page)
+        cursor = next_cursor(result, page.limit, lambda view: str(view.round.number))
+        return pb.ListRoundsReply(rounds=map(messages.round_, result), next_cursor=cursor)
 
     async def GetRound(self, request: pb.GetRoundRequest, context: Context) -> pb.RoundDetail:
         view, everybody = await self._history.get_round(request.task_id, request.number)
@@ -95,30 +95,30 @@ class TasksServicer(rpc.TasksServicer):
         self, request: pb.ListParticipationsRequest, context: Context
     ) -> pb.ListParticipationsReply:
         page = read_page(request.limit, request.cursor, NUMBER)
-        found = await self._history.list_participations(request.task_id, request.device_id, page)
-        cursor = next_cursor(found, page.limit, lambda part: str(part.round))
-        return pb.ListParticipationsReply(participations=map(messages.participation, found), next_cursor=cursor)
+        result = await self._history.list_participations(request.task_id, request.device_id, page)
+        cursor = next_cursor(result, page.limit, lambda part: str(part.round))
+        return pb.ListParticipationsReply(participations=map(messages.participation, result), next_cursor=cursor)
 
     async def ListEvents(self, request: pb.ListEventsRequest, context: Context) -> pb.ListEventsReply:
-        found = await self._history.list_events(
+        result = await self._history.list_events(
             request.task_id,
             after=request.after,
             limit=page_size(request.limit),
             wait_seconds=request.wait_seconds,
         )
-        return pb.ListEventsReply(events=map(messages.event, found))
+        return pb.ListEventsReply(events=map(messages.event, result))
 
     async def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsReply:
         page = read_page(request.limit, request.cursor, LINE_AND_VERSION)
-        found = await self._history.list_models(request.task_id, page)
-        cursor = next_cursor(found, page.limit, lambda model: f"{model.line}:{model.version}")
-        return pb.ListModelsReply(models=map(messages.model, found), next_cursor=cursor)
+        result = await self._history.list_models(request.task_id, page)
+        cursor = next_cursor(result, page.limit, lambda model: f"{model.line}:{model.version}")
+        return pb.ListModelsReply(models=map(messages.model, result), next_cursor=cursor)
 
     async def ReplayTask(self, request: pb.ReplayTaskRequest, context: Context) -> pb.ReplayTaskReply:
         page = read_page(request.limit, request.cursor, NUMBER)
-        found = await self._history.replay(request.task_id, page)
-        cursor = next_cursor(found, page.limit, lambda replayed: str(replayed.round))
-        return pb.ReplayTaskReply(rounds=map(messages.replayed_round, found), next_cursor=cursor)
+        result = await self._history.replay(request.task_id, page)
+        cursor = next_cursor(result, page.limit, lambda replayed: str(replayed.round))
+        return pb.ReplayTaskReply(rounds=map(messages.replayed_round, result), next_cursor=cursor)
 
     async def RegisterModel(self, request: pb.RegisterModelRequest, context: Context) -> pb.RegisterModelReply:
         size, layout = await self._models.register(request.digest)
@@ -138,13 +138,13 @@ class TasksServicer(rpc.TasksServicer):
         return pb.PruneTasksReply(**asdict(await self._pruner.prune(age, task_id, dry_run=request.dry_run)))
 
     async def SweepBlobs(self, request: pb.SweepBlobsRequest, context: Context) -> pb.SweepBlobsReply:
-        found = await self._sweeper.sweep(request.older_than_seconds, dry_run=request.dry_run)
+        result = await self._sweeper.sweep(request.older_than_seconds, dry_run=request.dry_run)
         return pb.SweepBlobsReply(
-            seen=found.seen,
-            orphans=found.orphans,
-            orphan_bytes=found.orphan_bytes,
-            removed=found.removed,
-            digests=found.names,
+            seen=result.seen,
+            orphans=result.orphans,
+            orphan_bytes=result.orphan_bytes,
+            removed=result.removed,
+            digests=result.names,
         )
 
     async def AuthoriseDownload(
@@ -154,7 +154,7 @@ class TasksServicer(rpc.TasksServicer):
         digest, size = await authorise(request.letter_id or request.digest)
         return pb.AuthoriseDownloadReply(digest=digest, size_bytes=size)
 
-    async def AskEvaluation(self, request: pb.AskEvaluationRequest, context: Context) -> pb.Evaluation:
+    async def GetEvaluation(self, request: pb.GetEvaluationRequest, context: Context) -> pb.Evaluation:
         return messages.evaluation(await self._evaluations.ask(request.task_id, request.wait_seconds))
 
     async def AnswerEvaluation(self, request: pb.AnswerEvaluationRequest, context: Context) -> pb.AnswerEvaluationReply:
@@ -166,26 +166,28 @@ class TasksServicer(rpc.TasksServicer):
         self, request: pb.ListContributionsRequest, context: Context
     ) -> pb.ListContributionsReply:
         page = read_page(request.limit, request.cursor, ID)
-        found = await self._evaluations.list_contributions(request.task_id, request.round, page)
-        cursor = next_cursor(found, page.limit, lambda each: each.device_id)
-        return pb.ListContributionsReply(contributions=map(messages.contribution, found), next_cursor=cursor)
+        result = await self._evaluations.list_contributions(request.task_id, request.round, page)
+        cursor = next_cursor(result, page.limit, lambda item: item.device_id)
+        return pb.ListContributionsReply(contributions=map(messages.contribution, result), next_cursor=cursor)
 
-    async def TellMeasurement(self, request: pb.TellMeasurementRequest, context: Context) -> pb.TellMeasurementReply:
+    async def ReportMeasurement(
+        self, request: pb.ReportMeasurementRequest, context: Context
+    ) -> pb.ReportMeasurementReply:
         place = (request.task_id, request.line, request.version)
         await self._measurements.tell(*place, dict(request.metrics), is_public=request.public_metrics)
-        return pb.TellMeasurementReply()
+        return pb.ReportMeasurementReply()
 
     async def ListMeasuredTasks(
         self, request: pb.ListMeasuredTasksRequest, context: Context
     ) -> pb.ListMeasuredTasksReply:
-        found = await self._measurements.list_runs(list(request.task_ids))
-        return pb.ListMeasuredTasksReply(tasks=map(messages.measured_task, found))
+        result = await self._measurements.list_runs(list(request.task_ids))
+        return pb.ListMeasuredTasksReply(tasks=map(messages.measured_task, result))
 
     async def ListMeasurements(self, request: pb.ListMeasurementsRequest, context: Context) -> pb.ListMeasurementsReply:
         page = read_page(request.limit, request.cursor, ID)
-        found = await self._measurements.list_measurements(request.task_id, request.line, request.version, page)
-        cursor = next_cursor(found, page.limit, lambda each: each.device_id)
-        return pb.ListMeasurementsReply(measurements=map(messages.measurement, found), next_cursor=cursor)
+        result = await self._measurements.list_measurements(request.task_id, request.line, request.version, page)
+        cursor = next_cursor(result, page.limit, lambda item: item.device_id)
+        return pb.ListMeasurementsReply(measurements=map(messages.measurement, result), next_cursor=cursor)
 
     async def WhatIf(self, request: pb.WhatIfRequest, context: Context) -> pb.WhatIfReply:
         return pb.WhatIfReply(output_json=await self._questions.what_if(request.solver, request.input_json))

@@ -37,7 +37,7 @@ _FITTED = ("loss", "accuracy")
 async def add_measurements(tx: Tx, measured: Sequence[Measurement]) -> None:
     """Stores measurements; a device's first of a version stays."""
     keys = ["task_id", "line", "version", "device_id"]
-    await upsert(tx, t.measurements, [asdict(each) for each in measured], keys, only=[])
+    await upsert(tx, t.measurements, [asdict(item) for item in measured], keys, only=[])
 
 
 async def list_measurements(
@@ -115,22 +115,22 @@ async def evaluated_like(tx: Tx, publisher: str, digest: str, limit: int) -> dic
         .join(first, same)
         .where(t.tasks.c.publisher == publisher, t.tasks.c.state == TaskState.FINISHED)
     )
-    found: dict[str, dict[str, float]] = {}
+    result: dict[str, dict[str, float]] = {}
     for row in await tx.execute(query):
-        if row.task_id not in found and (told := _whole(row.evaluated)):
-            found[row.task_id] = told
-        if len(found) == limit:
+        if row.task_id not in result and (told := _whole(row.evaluated)):
+            result[row.task_id] = told
+        if len(result) == limit:
             break
-    return found
+    return result
 
 
 async def figures_of(tx: Tx, task_ids: Sequence[str]) -> dict[str, dict[str, float]]:
     """Loss and accuracy of each task's newest version that has both: the evaluator's, else what owners agree on."""
-    found: dict[str, dict[str, float]] = {}
+    result: dict[str, dict[str, float]] = {}
     for row in await tx.execute(_NEWEST.where(t.models.c.task_id.in_(task_ids))):
-        if row.task_id not in found and (told := _whole(row.evaluated) or _whole(row.agreed)):
-            found[row.task_id] = told
-    return found
+        if row.task_id not in result and (told := _whole(row.evaluated) or _whole(row.agreed)):
+            result[row.task_id] = told
+    return result
 
 
 def _whole(told: Mapping[str, float]) -> dict[str, float]:

@@ -45,7 +45,7 @@ def _in_use() -> sa.CompoundSelect[Any]:
         .where(p.c.digest.in_(wanted), sa.or_(p.c.kept, r.c.state.in_((RoundState.OPEN, RoundState.CLOSING))))
     )
     others = (t.models, t.uploads, t.letters, t.partials)
-    return open_updates.union(*(sa.select(each.c.digest).where(each.c.digest.in_(wanted)) for each in others))
+    return open_updates.union(*(sa.select(other.c.digest).where(other.c.digest.in_(wanted)) for other in others))
 
 
 def _size(*, of_one: bool) -> sa.CompoundSelect[Any]:
@@ -90,8 +90,8 @@ def state_line(line: int) -> int:
 
 async def latest_states(tx: Tx, task_id: str, *, before: int) -> dict[int, Model]:
     """Newest state older than version `before` of every model line that has one."""
-    found = await fetch_all(tx, _STATES, Model, {"task": task_id, "before": before})
-    return {-1 - state.line: state for state in found}
+    result = await fetch_all(tx, _STATES, Model, {"task": task_id, "before": before})
+    return {-1 - state.line: state for state in result}
 
 
 async def take_states(tx: Tx, task_id: str, before: int) -> list[str]:
@@ -107,10 +107,10 @@ async def latest_models(tx: Tx, task_id: str, *, before: int | None = None) -> l
 async def latest_models_of(tx: Tx, task_ids: Sequence[str], *, before: int | None = None) -> dict[str, list[Model]]:
     """Newest version of every line of each of these tasks, in order of line."""
     values = {"tasks": list(task_ids), "before": NEVER if before is None else before}
-    found: dict[str, list[Model]] = {}
+    result: dict[str, list[Model]] = {}
     for model in await fetch_all(tx, _LATEST, Model, values):
-        found.setdefault(model.task_id, []).append(model)
-    return found
+        result.setdefault(model.task_id, []).append(model)
+    return result
 
 
 async def list_models(tx: Tx, task_id: str, page: Page) -> list[Model]:
@@ -124,8 +124,8 @@ async def list_models(tx: Tx, task_id: str, page: Page) -> list[Model]:
 
 async def find_size(tx: Tx, digest: str, *, of: str = "") -> int | None:
     """Size of a model with this digest; with `of`, only if that publisher uploaded it or a task of its has it."""
-    found = await tx.execute(_SIZE_OF if of else _SIZE, {"p_digest": digest, "p_of": of})
-    size: int | None = found.scalars().first()
+    result = await tx.execute(_SIZE_OF if of else _SIZE, {"p_digest": digest, "p_of": of})
+    size: int | None = result.scalars().first()
     return size
 
 
@@ -159,8 +159,8 @@ async def letter_bytes(tx: Tx, places: Sequence[tuple[str, int]], sender: str) -
 async def digests_in_use(tx: Tx, digests: Iterable[str]) -> set[str]:
     """Which of these blobs an open round, a replay, a secure sum, a model, an upload or a letter still needs."""
     wanted = list(digests)
-    found = set((await tx.execute(_IN_USE, {"digests": wanted})).scalars())
-    return found | await sum_sessions.digests_needed(tx, wanted)
+    result = set((await tx.execute(_IN_USE, {"digests": wanted})).scalars())
+    return result | await sum_sessions.digests_needed(tx, wanted)
 
 
 async def add_letter(tx: Tx, letter: Letter) -> Letter:

@@ -51,7 +51,7 @@ class OpenedSums:
 
     @property
     def keys(self) -> list[bytes]:
-        return [bytes.fromhex(each.digest) for each in self._opened]
+        return [bytes.fromhex(item.digest) for item in self._opened]
 
     def only(self, which: Sequence[int]) -> OpenedSums:
         """See `Rows`."""
@@ -59,7 +59,7 @@ class OpenedSums:
 
     def read(self, start: int, stop: int) -> Matrix:
         """See `Rows`."""
-        return np.stack([self._values(each, start, stop) / each.weight for each in self._opened])
+        return np.stack([self._values(item, start, stop) / item.weight for item in self._opened])
 
     def means(self) -> Iterator[Matrix]:
         """The mean over all devices of all sums, a window at a time: for one sum, to the bit that of a clear one."""
@@ -74,9 +74,9 @@ class OpenedSums:
 
     @property
     def _weight(self) -> float:
-        if all(each.factor == 1.0 for each in self._opened):
-            return weight_of(sum(each.weight_units for each in self._opened))  # to the bit that of a clear sum
-        return math.fsum(each.weight for each in self._opened)
+        if all(item.factor == 1.0 for item in self._opened):
+            return weight_of(sum(item.weight_units for item in self._opened))  # to the bit that of a clear sum
+        return math.fsum(item.weight for item in self._opened)
 
     def first(self) -> float:
         """The first element of all sums together."""

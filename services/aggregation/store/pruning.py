@@ -34,11 +34,11 @@ async def ended_before(tx: Tx, at: float, task_id: str = "") -> list[str]:
 
 async def count(tx: Tx, task_id: str) -> dict[str, int]:
     """How many rows a task has of each kind."""
-    found = {}
+    result = {}
     for kind, tables in KINDS.items():
         counts = [sa.select(sa.func.count()).where(table.c.task_id == task_id) for table in tables]
-        found[kind] = sum([int((await tx.execute(each)).scalar_one()) for each in counts])
-    return found
+        result[kind] = sum([int((await tx.execute(item)).scalar_one()) for item in counts])
+    return result
 
 
 async def blobs(tx: Tx, task_id: str) -> set[str]:

@@ -179,8 +179,8 @@ async def last_lines(tx: Tx, task_id: str) -> dict[str, int]:
     newest = sa.select(p.device_id, sa.func.max(p.round).label("round")).where(*delivered).group_by(p.device_id)
     last = newest.subquery()
     query = sa.select(p.device_id, p.model_index).where(*delivered)
-    found = query.join(last, (last.c.device_id == p.device_id) & (last.c.round == p.round))
-    return {row.device_id: row.model_index for row in await tx.execute(found)}
+    result = query.join(last, (last.c.device_id == p.device_id) & (last.c.round == p.round))
+    return {row.device_id: row.model_index for row in await tx.execute(result)}
 
 
 async def list_device_participations(tx: Tx, task_id: str, device_id: str, page: Page) -> list[Participation]:
@@ -194,8 +194,8 @@ async def states_of(
     tx: Tx, task_id: str, number: int, devices: Sequence[str]
 ) -> dict[str, tuple[ParticipationState, str]]:
     """(state, digest) of these devices in a round, locked against other writers."""
-    found = await tx.execute(_STANDING, {"p_task": task_id, "p_round": number, "devices": list(devices)})
-    return {row.device_id: (row.state, row.digest) for row in found}
+    result = await tx.execute(_STANDING, {"p_task": task_id, "p_round": number, "devices": list(devices)})
+    return {row.device_id: (row.state, row.digest) for row in result}
 
 
 async def deliver(tx: Tx, deliveries: Sequence[Delivery], *, replica: str, now: float) -> None:
@@ -317,11 +317,11 @@ async def decline(tx: Tx, task_id: str, number: int, device_id: str, note: str) 
 
 async def rule(tx: Tx, participations: Sequence[Participation]) -> None:
     """Sets what participants, delivered or not, end the round with to these."""
-    names = ("state", "note", "aside", "metrics", "judged_by", "weight")
+    names = ("state", "note", "excluded_because", "metrics", "judged_by", "weight")
     rows = [
-        {"p_task": each.task_id, "p_round": each.round, "p_device": each.device_id}
-        | {name: getattr(each, name) for name in names}
-        for each in participations
+        {"p_task": participation.task_id, "p_round": participation.round, "p_device": participation.device_id}
+        | {name: getattr(participation, name) for name in names}
+        for participation in participations
     ]
     if rows:
         await _change_each(tx, rows)
@@ -361,10 +361,10 @@ async def disputes(tx: Tx, task_id: str) -> dict[str, set[str]]:
     """Owners whose devices objected to each head's verdicts in any round of a task."""
     p = t.participations.c
     query = sa.select(p.judged_by, p.owner_id).where(p.task_id == task_id, p.objection != "")
-    found: dict[str, set[str]] = {}
+    result: dict[str, set[str]] = {}
     for row in await tx.execute(query):
-        found.setdefault(row.judged_by, set()).add(row.owner_id)
-    return found
+        result.setdefault(row.judged_by, set()).add(row.owner_id)
+    return result
 
 
 async def refuse(tx: Tx, task_id: str, number: int, device_id: str, why: str) -> None:
@@ -380,5 +380,5 @@ def _row(participation: Participation) -> dict[str, Any]:
 
 
 def _round(*values: Any) -> Round:
-    found = Round(*values)
-    return replace(found, model_digests=tuple(found.model_digests))
+    result = Round(*values)
+    return replace(result, model_digests=tuple(result.model_digests))

@@ -29,9 +29,9 @@ UNDER_WAY = [state for state in SumState if state not in (SumState.DONE, SumStat
 async def add_sessions(tx: Tx, sum_sessions: Sequence[SumSession]) -> None:
     """Stores new sum_sessions."""
     if sum_sessions:
-        names = [each.name for each in fields(SumSession)]
+        names = [field.name for field in fields(SumSession)]
         await tx.execute(
-            t.sum_sessions.insert(), [plain({n: getattr(each, n) for n in names}) for each in sum_sessions]
+            t.sum_sessions.insert(), [plain({n: getattr(session, n) for n in names}) for session in sum_sessions]
         )
 
 
@@ -44,8 +44,8 @@ async def find_session(tx: Tx, place: Place, *, lock: bool = False) -> SumSessio
 async def latest_sessions(tx: Tx, task_id: str, number: int, *, lock: bool = False) -> dict[int, SumSession]:
     """The present session of every cohort of a round."""
     query = _latest().with_for_update(of=t.sum_sessions) if lock else _latest()
-    found = await fetch_all(tx, query, _session, {"task": task_id, "round": number})
-    return {each.cohort: each for each in found}
+    result = await fetch_all(tx, query, _session, {"task": task_id, "round": number})
+    return {item.cohort: item for item in result}
 
 
 @cache
@@ -86,10 +86,10 @@ async def out_of_range(tx: Tx, task_id: str, numbers: Sequence[int], reason: str
     """Devices of each of these rounds whose sum failed for a reason that begins so."""
     s = t.sum_sessions.c
     where = (s.task_id == task_id, s.round.in_(numbers), s.state == SumState.FAILED, s.reason.startswith(reason))
-    found = {number: set[str]() for number in numbers}
+    result = {number: set[str]() for number in numbers}
     for session in await fetch_all(tx, _SESSIONS.where(*where), _session):
-        found[session.round] |= session.people.keys.keys()
-    return list(found.values())
+        result[session.round] |= session.people.keys.keys()
+    return list(result.values())
 
 
 # --- clerks -----------------------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ async def change_member(tx: Tx, place: Place, device_id: str, **values: Any) -> 
 
 async def add_masked(tx: Tx, updates: Sequence[MaskedUpdate]) -> None:
     """Stores what devices signed; one that is there stays."""
-    rows = [plain(asdict(each)) for each in updates]
+    rows = [plain(asdict(update)) for update in updates]
     await upsert(tx, t.masked_updates, rows, [*_PLACE, "device_id"], only=[])
 
 
@@ -176,7 +176,7 @@ async def put_share(tx: Tx, share: Share) -> None:
 
 async def list_shares(tx: Tx, place: Place) -> dict[int, Share]:
     """Shares of a session that were asked for."""
-    return {each.share: each for each in await fetch_all(tx, _SHARES.where(*_at(t.shares, place)), Share)}
+    return {item.share: item for item in await fetch_all(tx, _SHARES.where(*_at(t.shares, place)), Share)}
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------
@@ -193,10 +193,10 @@ async def blobs_of_round(tx: Tx, task_id: str, number: int) -> set[str]:
 
 async def digests_needed(tx: Tx, digests: Sequence[str]) -> set[str]:
     """Which of these blobs a sum that is not over still needs."""
-    found: set[str] = set()
+    result: set[str] = set()
     for some in batches(list(digests)):
-        found |= set((await tx.execute(_needed(), {"digests": list(some)})).scalars())
-    return found
+        result |= set((await tx.execute(_needed(), {"digests": list(some)})).scalars())
+    return result
 
 
 @cache
@@ -221,10 +221,10 @@ def _at(table: sa.Table, place: Place) -> tuple[sa.ColumnElement[bool], ...]:
 
 
 def _session(*values: Any) -> SumSession:
-    found = SumSession(*values)
-    return replace(found, asked=tuple(found.asked))
+    result = SumSession(*values)
+    return replace(result, asked=tuple(result.asked))
 
 
 def _masked(*values: Any) -> MaskedUpdate:
-    found = MaskedUpdate(*values)
-    return replace(found, letters=tuple((start, length) for start, length in found.letters))
+    result = MaskedUpdate(*values)
+    return replace(result, letters=tuple((start, length) for start, length in result.letters))

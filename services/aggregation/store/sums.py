@@ -48,5 +48,5 @@ async def list_replicas(tx: Tx, since: float) -> set[str]:
 
 
 def _partial(*values: Any) -> Partial:
-    found = Partial(*values)
-    return replace(found, weight_units=int(found.weight_units), devices=tuple(found.devices))
+    result = Partial(*values)
+    return replace(result, weight_units=int(result.weight_units), devices=tuple(result.devices))

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
-from coterie.records.enums import EnrolmentState, EventKind, JoinBy, Pace, PrivacyUnit, TaskState
+from coterie.records.enums import EnrolmentState, EventKind, JoinBy, PrivacyUnit, RoundMode, TaskState
 from services.aggregation import tables as t
 from services.aggregation.domain.records import Enrolment, Event, Task
 from services.aggregation.domain.stopping import Stop
@@ -68,7 +68,7 @@ async def add_task(tx: Tx, task: Task) -> None:
     row = asdict(task) | {"name": spec.name, "join_by": spec.join_by}
     await tx.execute(t.tasks.insert(), [row])
     if spec.invited:
-        await tx.execute(t.invitations.insert(), [{"task_id": task.id, "invited": each} for each in spec.invited])
+        await tx.execute(t.invitations.insert(), [{"task_id": task.id, "invited": item} for item in spec.invited])
 
 
 async def find_task(tx: Tx, task_id: str, *, lock: bool = False) -> Task | None:
@@ -148,10 +148,10 @@ async def add_strangers(tx: Tx, task_id: str, device_id: str, strangers: Sequenc
 
 async def list_strangers(tx: Tx, task_id: str) -> dict[str, list[str]]:
     """Whom each device of a task will not share with."""
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     for device_id, stranger_id in await tx.execute(_STRANGERS, {"p_task": task_id}):
-        found.setdefault(device_id, []).append(stranger_id)
-    return found
+        result.setdefault(device_id, []).append(stranger_id)
+    return result
 
 
 async def find_enrolment(tx: Tx, task_id: str, device_id: str) -> Enrolment | None:
@@ -196,10 +196,10 @@ async def directions_said(tx: Tx, task_ids: Sequence[str]) -> dict[str, dict[str
         .where(e.task_id.in_(task_ids), e.state == EnrolmentState.ACTIVE, e.better_json != "")
         .group_by(e.task_id, e.better_json)
     )
-    found: dict[str, dict[str, int]] = {}
+    result: dict[str, dict[str, int]] = {}
     for task_id, text, devices in await tx.execute(query):
-        found.setdefault(task_id, {})[text] = devices
-    return found
+        result.setdefault(task_id, {})[text] = devices
+    return result
 
 
 async def is_enrolled_for_digest(tx: Tx, device_id: str, digest: str) -> bool:
@@ -239,9 +239,9 @@ async def last_events(tx: Tx, task_ids: Sequence[str]) -> dict[str, int]:
 
 
 def _task(*values: Any) -> Task:
-    found = Task(*values)
-    stored: Any = found.specification  # a document as yet
-    return replace(found, specification=_specification(orjson.dumps(stored)))
+    result = Task(*values)
+    stored: Any = result.specification  # a document as yet
+    return replace(result, specification=_specification(orjson.dumps(stored)))
 
 
 @lru_cache(maxsize=1024)
@@ -251,5 +251,8 @@ def _specification(document: bytes) -> TaskSpecification:
     lists = {name: tuple(stored.get(name, ())) for name in ("model_digests", "invited")}
     stop = Stop(**stored["stop"]) if stored.get("stop") else None
     read: dict[str, Any] = {"privacy_unit": PrivacyUnit(stored["privacy_unit"]), "stop": stop}
-    read |= {"join_by": JoinBy(stored.get("join_by", JoinBy.OPEN)), "pace": Pace(stored.get("pace", Pace.SYNCHRONOUS))}
+    read |= {
+        "join_by": JoinBy(stored.get("join_by", JoinBy.OPEN)),
+        "mode": RoundMode(stored.get("mode", RoundMode.SYNCHRONOUS)),
+    }
     return TaskSpecification(**stored | lists | read)

@@ -131,7 +131,7 @@ def _check_clip(spec: TaskSpecification) -> None:
     if (spec.topology, spec.privacy) != ("star", "uniform"):
         raise BadTask("privacy.clip_quantile is for privacy uniform in a star; leave it out, or choose preset fedavg")
     if spec.buffering is not None:
-        raise BadTask("privacy.clip_quantile needs rounds that all devices begin together; leave the pace out")
+        raise BadTask("privacy.clip_quantile needs rounds that all devices begin together; leave the mode out")
 
 
 def _check_sums(spec: TaskSpecification, chosen: Strategy) -> None:
@@ -142,7 +142,7 @@ def _check_sums(spec: TaskSpecification, chosen: Strategy) -> None:
     if spec.buffering is not None:
         raise BadTask(
             "sums.mode secure: a secure sum is of the devices of one round, which asynchronous tasks have not; leave "
-            "the pace out"
+            "the mode out"
         )
     chosen.task_check.require_secure_sums(rules)
     chosen.secure_sums.committee(spec.min_devices).check_task(spec, choose(spec.rule, spec.parameters_json))

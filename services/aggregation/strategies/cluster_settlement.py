@@ -54,14 +54,18 @@ class ClusterSettlement(Settlement):
             return None
         items = delivered_items(participations)
         clusters: dict[tuple[int, str], pricing.Cluster] = {}
-        seats = {(version, seat.device_id): seat for version, plan in plans.items() for seat in plan.seats}
+        assignments = {
+            (version, assignment.device_id): assignment
+            for version, plan in plans.items()
+            for assignment in plan.assignments
+        }
         for device, item in items.items():
             version, head = item.plan_version, heads_of({device: item}).get(device, device)
             if self.terms.sum_rules.secure and item.role != words.ROLE_SOLO:
-                head = seats[version, device].head_device_id
-            empty = pricing.Cluster(head_device_id=head, stakes=plans[version].stakes)
+                head = assignments[version, device].head_device_id
+            empty = pricing.Cluster(head_device_id=head, game_parameters=plans[version].game_parameters)
             clusters.setdefault((version, head), empty).members.add(
-                device_id=device, quality=item.self_weight, alone=seats[version, device].alone
+                device_id=device, quality=item.self_weight, alone=assignments[version, device].alone
             )
         return pricing.Payoffs(
             clusters=clusters.values(),

@@ -27,9 +27,9 @@ class ClusterSecureSums(SecureSumPolicy):
     def group_devices(self, plan: topology.Plan, devices: Collection[str], number: int) -> dict[int, list[str]]:
         """Sums are numbered from 1, since 0 is the sum of the devices outside of clusters."""
         clusters: dict[str, list[str]] = {}
-        for seat in plan.seats:
-            if seat.head_device_id and seat.device_id in devices:
-                clusters.setdefault(seat.head_device_id, []).append(seat.device_id)
+        for assignment in plan.assignments:
+            if assignment.head_device_id and assignment.device_id in devices:
+                clusters.setdefault(assignment.head_device_id, []).append(assignment.device_id)
         return dict(enumerate((clusters[head] for head in sorted(clusters)), 1))
 
     def committee(self, participants: int) -> SumRules:
@@ -48,7 +48,7 @@ class ClusterSecureSums(SecureSumPolicy):
         return roster.items[device_id].self_weight
 
     def largest_weight(self, plan: topology.Plan, counted: Mapping[str, float], *, noised: bool) -> float:
-        return max([1.0, *(seat.weight for seat in plan.seats)])
+        return max([1.0, *(assignment.weight for assignment in plan.assignments)])
 
     def fallback_work(self, roster: Roster, devices: Collection[str], attempt: int) -> dict[str, pb.WorkItem]:
         """Each device alone with its own noise; no work without noise, so that a failed sum exposes no raw update."""
@@ -61,19 +61,19 @@ class ClusterSecureSums(SecureSumPolicy):
             items[device].role, items[device].attempt = words.ROLE_SOLO, attempt
             if self.terms.trusts:
                 items[device].noise_multiplier = self.terms.trust_noise.most
-                items[device].self_weight = items[device].weight_alone or items[device].self_weight
+                items[device].self_weight = items[device].solo_weight or items[device].self_weight
         return items
 
 
 def dissolve_small_clusters(plan: topology.Plan, terms: ClusterTerms) -> topology.Plan:
     """Return the plan with the devices of clusters too small for a sum on their own."""
-    sizes = Counter(seat.head_device_id for seat in plan.seats if seat.head_device_id)
+    sizes = Counter(assignment.head_device_id for assignment in plan.assignments if assignment.head_device_id)
     changed = topology.Plan()
     changed.CopyFrom(plan)
-    for seat in changed.seats:
-        if seat.head_device_id and sizes[seat.head_device_id] < LEAST:
-            seat.role, seat.head_device_id, seat.group = words.ROLE_SOLO, "", -1
+    for assignment in changed.assignments:
+        if assignment.head_device_id and sizes[assignment.head_device_id] < LEAST:
+            assignment.role, assignment.head_device_id, assignment.group = words.ROLE_SOLO, "", -1
             if terms.trusts:
-                seat.noise_multiplier = terms.trust_noise.most
-                seat.weight = seat.weight_alone or seat.weight
+                assignment.noise_multiplier = terms.trust_noise.most
+                assignment.weight = assignment.solo_weight or assignment.weight
     return changed

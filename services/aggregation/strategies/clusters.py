@@ -96,21 +96,21 @@ class ClusterRoundPlan(RoundPlan):
         """True, even for devices that reported to a head."""
         return True
 
-    def peers(self, seat: topology.Seat, seats: Mapping[str, topology.Seat]) -> list[Peer]:
+    def peers(self, assignment: topology.Assignment, assignments: Mapping[str, topology.Assignment]) -> list[Peer]:
         if self.terms.sum_rules.secure:
             return []
-        if seat.role == words.ROLE_MEMBER:
-            return [Peer(seat.head_device_id, Role.HEAD, 0.0, trusted=True)]
+        if assignment.role == words.ROLE_MEMBER:
+            return [Peer(assignment.head_device_id, Role.HEAD, 0.0, trusted=True)]
         return [
             Peer(other.device_id, Role.MEMBER, other.weight, trusted=other.noise_multiplier == 0.0)
-            for other in seats.values()
-            if other.head_device_id == seat.device_id and other.device_id != seat.device_id
+            for other in assignments.values()
+            if other.head_device_id == assignment.device_id and other.device_id != assignment.device_id
         ]
 
     def largest_weight(self, plan: topology.Plan, counted: Mapping[str, float]) -> float:
         """Leaves room for the sum of all clusters, which may merge when a head is lost during the round."""
-        has_heads = any(seat.role == words.ROLE_HEAD for seat in plan.seats)
-        total = sum(seat.weight for seat in plan.seats) if has_heads else 0.0
+        has_heads = any(assignment.role == words.ROLE_HEAD for assignment in plan.assignments)
+        total = sum(assignment.weight for assignment in plan.assignments) if has_heads else 0.0
         return max(super().largest_weight(plan, counted), total)
 
 
@@ -183,7 +183,7 @@ class ClusterDelivery(DeliveryPolicy):
         if delivery.form is Form.SUM:
             claimed = set(claimed_members(delivery))
             return math.fsum([item.self_weight, *(peer.weight for peer in item.peers if peer.device_id in claimed)])
-        return (item.weight_alone or item.self_weight) if self._is_raw_head(item) else item.self_weight
+        return (item.solo_weight or item.self_weight) if self._is_raw_head(item) else item.self_weight
 
     def _is_raw_head(self, item: pb.WorkItem) -> bool:
         """Whether a head adds no noise because its members' updates hide its own."""

@@ -57,8 +57,8 @@ class MeshTaskCheck(TaskCheck):
 class MeshRoundPlan(RoundPlan):
     """Letters between neighbours."""
 
-    def peers(self, seat: topology.Seat, seats: Mapping[str, topology.Seat]) -> list[Peer]:
-        return [Peer(n.device_id, Role.PEER, n.weight, n.trusted, n.link_seconds) for n in seat.neighbours]
+    def peers(self, assignment: topology.Assignment, assignments: Mapping[str, topology.Assignment]) -> list[Peer]:
+        return [Peer(n.device_id, Role.PEER, n.weight, n.trusted, n.link_seconds) for n in assignment.neighbours]
 
 
 class MeshDelivery(DeliveryPolicy):

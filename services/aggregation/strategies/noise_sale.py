@@ -1,6 +1,6 @@
 """Noise sale: clusters whose members may leave out some of their own noise for a price.
 
-[SCFL] clusters with the prices of [MPPFL]. A seat's noise spends ρ₀, which the cluster's payoff covers; on top the
+[SCFL] clusters with the prices of [MPPFL]. An assignment's noise spends ρ₀, which the cluster's payoff covers; on top the
 device sells ρ. Members that send their update raw to a trusted head have nothing to sell.
 """
 
@@ -41,16 +41,16 @@ class NoiseSaleRoundPlan(ClusterRoundPlan):
 
     sends_offers = True
 
-    def is_quoted(self, seat: topology.Seat) -> bool:
+    def is_quoted(self, assignment: topology.Assignment) -> bool:
         """Only a device that noises its own update, even if it had an offer in an earlier plan of the round."""
-        return seat.noise_multiplier > 0.0
+        return assignment.noise_multiplier > 0.0
 
 
 class NoiseSaleDelivery(ClusterDelivery):
     """Checks the sold noise of devices alone; heads check that of their members."""
 
     def norm_limit(self, update: Update) -> float:
-        """For a device alone that sold a budget: clip norm S with the noise of ρ₀ + ρ, its seat's and the sold one."""
+        """For a device alone that sold a budget: clip norm S with the noise of ρ₀ + ρ, its assignment's and the sold one."""
         if not _is_sold_alone(update):
             return super().norm_limit(update)
         spent = rho_of_multiplier(update.item.noise_multiplier) + update.delivery.budget

@@ -52,17 +52,17 @@ class Sweeper:
                 f"only what was stored at least {LEAST_AGE_SECONDS:g} seconds ago may be swept, not "
                 f"{older_than_seconds:g}: a row may still come for younger bytes"
             )
-        before, found = self.clock.now() - older_than_seconds, Sweep()
+        before, result = self.clock.now() - older_than_seconds, Sweep()
         # Policies are few, so the planner tells all of theirs; a policy noted later has a blob that is young.
-        kept = set((await self.clients.topology.ListBlobs(topology.ListBlobsRequest())).digests)
+        retained = set((await self.clients.topology.ListBlobs(topology.ListBlobsRequest())).digests)
         async for page in self.blobs.every():
-            found.seen += len(page)
-            old = [blob for blob in page if blob.stored_at <= before and blob.name not in kept]
+            result.seen += len(page)
+            old = [blob for blob in page if blob.stored_at <= before and blob.name not in retained]
             for blob in await self._orphans(old):
-                await self._take(found, blob, before, dry_run)
+                await self._take(result, blob, before, dry_run)
         if not dry_run:
-            _log.info("blobs swept", seen=found.seen, removed=found.removed, bytes=found.orphan_bytes)
-        return found
+            _log.info("blobs swept", seen=result.seen, removed=result.removed, bytes=result.orphan_bytes)
+        return result
 
     async def _orphans(self, old: list[StoredBlob]) -> list[StoredBlob]:
         whole = [blob.name for blob in old if blob.is_whole]

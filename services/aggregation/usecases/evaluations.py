@@ -140,20 +140,20 @@ class EvaluationUseCases:
         base = (current[0].digest, current[0].size_bytes)
         place = (self._model_files, task, round_, everybody)
         if sums:
-            found = await asyncio.to_thread(begin_sums, *place, sums, base, int(told))
+            result = await asyncio.to_thread(begin_sums, *place, sums, base, int(told))
         else:
-            found = await asyncio.to_thread(begin, *place, base, int(told))
+            result = await asyncio.to_thread(begin, *place, base, int(told))
         for mask, worth in known.items():
-            found.inquiry.answer(mask, worth)
-        self._under_way[task.id] = (number, found)
-        return found
+            result.inquiry.answer(mask, worth)
+        self._under_way[task.id] = (number, result)
+        return result
 
     async def _finish(self, task: Task, number: int, valuation: Valuation) -> None:
-        found = await asyncio.to_thread(valuation.inquiry.result)
-        values = valuation.shared(found)
+        result = await asyncio.to_thread(valuation.inquiry.result)
+        values = valuation.shared(result)
         said = (
-            f"{valuation.seen} valued by {found.evaluations} models: contributions sum "
-            f"to {found.values.sum():.4g}, largest standard error {found.errors.max():.2g}"
+            f"{valuation.seen} valued by {result.evaluations} models: contributions sum "
+            f"to {result.values.sum():.4g}, largest standard error {result.errors.max():.2g}"
         )
         async with self._database.writing() as tx:
             await tasks.find_task(tx, task.id, lock=True)  # of two that finish at once the second finds it done

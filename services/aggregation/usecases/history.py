@@ -28,9 +28,9 @@ class HistoryUseCases:
         """Rounds of a task in order."""
         async with self._database.reading() as tx:
             await visibility.see_inside(tx, task_id)
-            found = await rounds.list_rounds(tx, task_id, page)
-            counts = await rounds.count_participations(tx, task_id, [r.number for r in found])
-        return [RoundView(r, *counts.get(r.number, (0, 0, 0))) for r in found]
+            result = await rounds.list_rounds(tx, task_id, page)
+            counts = await rounds.count_participations(tx, task_id, [r.number for r in result])
+        return [RoundView(r, *counts.get(r.number, (0, 0, 0))) for r in result]
 
     async def get_round(self, task_id: str, number: int) -> tuple[RoundView, list[Participation]]:
         """A round and everybody in it; a device sees only its own part."""
@@ -62,10 +62,10 @@ class HistoryUseCases:
         while True:
             with self._notifier.subscribe(f"events:{task_id}", f"task:{task_id}") as sleeper:
                 async with self._database.reading() as tx:
-                    found = await tasks.list_events(tx, task_id, after=after, limit=limit)
+                    result = await tasks.list_events(tx, task_id, after=after, limit=limit)
                 left = deadline - self._clock.now()
-                if found or left <= 0:
-                    return found
+                if result or left <= 0:
+                    return result
                 await sleeper.wait(min(left, 1.0))
 
     async def replay(self, task_id: str, page: Page) -> list[ReplayedRound]:
@@ -73,8 +73,8 @@ class HistoryUseCases:
         require_role("publisher", "admin")
         async with self._database.reading() as tx:
             task = await visibility.see_inside(tx, task_id)
-            found = await rounds.list_rounds(tx, task_id, page)
-        return [await self._replayer.replay(task, round_) for round_ in found]
+            result = await rounds.list_rounds(tx, task_id, page)
+        return [await self._replayer.replay(task, round_) for round_ in result]
 
     async def list_models(self, task_id: str, page: Page) -> list[Model]:
         """Model versions of a task."""

@@ -42,17 +42,17 @@ class Stragglers:
         if live is None or live.buffering is None:
             return None
         async with self.database.reading() as tx:
-            found = (await rounds.states_of(tx, *place[:2], [delivery.device_id])).get(delivery.device_id)
-        if found is None:
+            result = (await rounds.states_of(tx, *place[:2], [delivery.device_id])).get(delivery.device_id)
+        if result is None:
             raise NotInRound(f"device {place[2]} has no part in round {place[1]}; ask for work first")
-        if found[1] == delivery.digest:
+        if result[1] == delivery.digest:
             return None
-        if found[1]:
+        if result[1]:
             raise AlreadyDelivered(f"another update of {place[2]} counted for its work of round {place[1]}")
         rebased = replace(delivery, round=live.round.number)
         why = live.buffering.why_not(rebased.staleness)
         if why:
-            await self._refuse(delivery, rebased, is_known=found[0] is ParticipationState.LATE, why=why)
+            await self._refuse(delivery, rebased, is_known=result[0] is ParticipationState.LATE, why=why)
         state = live.roster.states.get(delivery.device_id)
         if state is None:
             raise RoundOver(f"device {place[2]} has no part in the task any more; enrol again to go on")

@@ -121,13 +121,13 @@ class LetterUseCases:
         while True:
             with self._notifier.subscribe(f"letters:{task_id}", f"letters:{task_id}:{device_id}") as sleeper:
                 async with self._database.reading() as tx:
-                    found = [x for x in await models.list_letters(tx, task_id, number, device_id) if x.id not in seen]
+                    result = [x for x in await models.list_letters(tx, task_id, number, device_id) if x.id not in seen]
                     round_ = await rounds.find_round(tx, task_id, number)
                 state = RoundState.UNKNOWN if round_ is None else round_.state
                 self._refuse_replaced(task_id, number, device_id, plan_version)
                 left = deadline - self._clock.now()
-                if found or state is not RoundState.OPEN or left <= 0:
-                    return found, state, self._gone(task_id, number)
+                if result or state is not RoundState.OPEN or left <= 0:
+                    return result, state, self._gone(task_id, number)
                 await sleeper.wait(left)
 
     async def _demand_part(self, task_id: str, device_id: str) -> None:

@@ -64,8 +64,8 @@ class MeasurementUseCases:
         if task.ended or newest.get(line) != version:
             raise RoundOver(f"version {version} is measured no more; ask for work again")
         samples, told = split(metrics, float(enrolment.samples))
-        found = Measurement(task.id, line, version, device_id, samples, told, self._clock.now())
-        await measurements.add_measurements(tx, [found])
+        result = Measurement(task.id, line, version, device_id, samples, told, self._clock.now())
+        await measurements.add_measurements(tx, [result])
 
     async def list_runs(self, task_ids: Sequence[str]) -> list[MeasuredTask]:
         """The caller's tasks as measured runs, without those of which too little was measured."""

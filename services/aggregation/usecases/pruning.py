@@ -59,13 +59,13 @@ class Pruner:
             if task_id and await tasks.find_task(tx, task_id) is None:
                 raise UnknownTask(f"no task {task_id}")
             ended = await pruning.ended_before(tx, self.clock.now() - older_than_seconds, task_id)
-        found = Pruned()
-        for each in ended:
-            await self._prune(each, found, dry_run=dry_run)
-        if not dry_run and found.tasks:
+        result = Pruned()
+        for item in ended:
+            await self._prune(item, result, dry_run=dry_run)
+        if not dry_run and result.tasks:
             await self.database.vacuum()
-            _log.info("tasks pruned", tasks=found.tasks, participations=found.participations, blobs=found.blobs)
-        return found
+            _log.info("tasks pruned", tasks=result.tasks, participations=result.participations, blobs=result.blobs)
+        return result
 
     async def _prune(self, task_id: str, found: Pruned, *, dry_run: bool) -> None:
         unused: set[str] = set()

@@ -59,17 +59,17 @@ class SumUseCases:
         deadline = latest(self._clock, wait_seconds)
         while True:
             with self._notifier.subscribe(f"duties:{device_id}") as sleeper:
-                found, pause = (
+                result, pause = (
                     await self._duties(device_id) if device_id in self._duty_index.devices else ([], math.inf)
                 )
                 left = deadline - self._clock.now()
-                if found or left <= 0:
-                    return found
+                if result or left <= 0:
+                    return result
                 await sleeper.wait(min(left, pause))
 
     async def _duties(self, device_id: str) -> tuple[list[tuple[DutyKind, SumSession]], float]:
         """What there is to do, and after how long to look again where nothing is."""
-        found: list[tuple[DutyKind, SumSession]] = []
+        result: list[tuple[DutyKind, SumSession]] = []
         pause, called = LOOK_SECONDS, self._duty_index.last_call(device_id)
         async with self._database.reading() as tx:
             members = await sum_sessions.members_of_device(tx, device_id)
@@ -81,15 +81,15 @@ class SumUseCases:
                 kind = await self._duty(tx, session, member)
                 if kind is not None:
                     patience = await self._patience(tx, member.task_id) if kind is DutyKind.KEY_OFFER else 0.0
-                    found.append((kind, _with_deadline(session, kind, patience)))
-        forgotten = [session.place for kind, session in found if kind is DutyKind.FORGET]
+                    result.append((kind, _with_deadline(session, kind, patience)))
+        forgotten = [session.place for kind, session in result if kind is DutyKind.FORGET]
         if forgotten:
             async with self._database.writing() as tx:
                 for place in forgotten:
                     await sum_sessions.change_member(tx, place, device_id, told=True)
         if len(forgotten) == len(members):
             self._duty_index.dismiss(device_id, called)
-        return found, pause
+        return result, pause
 
     async def _duty(self, tx: Tx, session: SumSession, member: CommitteeMember) -> DutyKind | None:
         """A clerk's duty in one session; what the others said is read where it matters, while their sum is counted."""
@@ -129,10 +129,10 @@ class SumUseCases:
         require_device(device_id)
         async with self._database.reading() as tx:
             session, member = await _find(tx, place, device_id)
-            masked = {each.device_id: each for each in await sum_sessions.list_masked(tx, place)}
+            masked = {item.device_id: item for item in await sum_sessions.list_masked(tx, place)}
         if member is None or member.position < 0:
             raise _stranger(device_id)
-        return [_letter(masked[each.device], member.position) for each in _counting(session).listed]
+        return [_letter(masked[item.device], member.position) for item in _counting(session).listed]
 
     async def survivors(self, place: Place, device_id: str) -> SumSession:
         """The session with its survivors, for a clerk."""
@@ -170,11 +170,11 @@ class SumUseCases:
             message = offer_message(place, device_id, bytes.fromhex(session_key))
             if not signed_by(bytes.fromhex(member.signing_key), message, bytes.fromhex(signature)):
                 raise BadCommit("the offer is not signed by this clerk for this session")
-            others = [each for each in await sum_sessions.list_members(tx, place) if each.device_id != device_id]
-            if any(each.session_key == session_key for each in others):
+            others = [item for item in await sum_sessions.list_members(tx, place) if item.device_id != device_id]
+            if any(other.session_key == session_key for other in others):
                 raise BadCommit("another clerk has offered this very key; make one of your own")
             await sum_sessions.change_member(tx, place, device_id, session_key=session_key, offer=signature)
-        if all(each.session_key for each in others if each.state is ClerkState.SERVING):
+        if all(other.session_key for other in others if other.state is ClerkState.SERVING):
             self._wake_coordinator(place)
 
     async def ready_check(
@@ -188,14 +188,14 @@ class SumUseCases:
                 raise SumOver("the list of candidates is another now; ask for duties again")
             if member.commit_signature and member.checked_list == candidates:
                 return  # it has agreed: what it says now of others is too late
-            known = {each.device for each in session.listed}
+            known = {item.device for item in session.listed}
             said = {device for device in ready if device in known}
             wrong = {device: kind for device, kind in faults.items() if device in known - said}
             await sum_sessions.change_member(
                 tx, place, device_id, checked_list=candidates, ready=sorted(said, key=str.encode), faults=wrong
             )
             members = await sum_sessions.list_members(tx, place)
-        if sum(each.checked_list == candidates for each in members) >= session.read_terms.quorum:
+        if sum(item.checked_list == candidates for item in members) >= session.read_terms.quorum:
             self._wake_coordinator(place)
 
     async def agree(self, place: Place, device_id: str, digest: str, signature: str) -> None:
@@ -210,7 +210,7 @@ class SumUseCases:
             await sum_sessions.change_member(tx, place, device_id, commit_signature=signature)
             members = await sum_sessions.list_members(tx, place)
         if agreed(members) >= session.read_terms.quorum:
-            self._duty_index.call(each.device_id for each in members if each.commit_signature and not each.answer)
+            self._duty_index.call(item.device_id for item in members if item.commit_signature and not item.answer)
 
     async def answer(
         self, place: Place, device_id: str, digest: str, digests: Mapping[int, str], signature: str
@@ -227,7 +227,7 @@ class SumUseCases:
                 raise ConflictingCommit("this clerk has told other sums of its shares before")
             await sum_sessions.change_member(tx, place, device_id, answer=told)
             member = replace(member, answer=told)
-            members = [member if each.device_id == device_id else each for each in members]
+            members = [member if item.device_id == device_id else item for item in members]
             wanted = await self._want(tx, session.read_terms, member, members)
         if is_told(votes_of(session.read_terms, members), members):
             self._wake_coordinator(place)

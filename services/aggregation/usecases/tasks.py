@@ -90,8 +90,8 @@ class TaskUseCases:
         asked = sorted({device for devices in named.values() for device in devices})
         there: set[str] = set()
         for some in batches(asked, 10_000):
-            found = await self._upstreams.registry.GetDevices(trust.GetDevicesRequest(device_ids=some))
-            there |= {device.id for device in found.devices}
+            result = await self._upstreams.registry.GetDevices(trust.GetDevicesRequest(device_ids=some))
+            there |= {device.id for device in result.devices}
         for place, devices in named.items():
             missing = sorted(set(devices) - there)
             if missing:
@@ -153,10 +153,10 @@ class TaskUseCases:
         if scope.publisher and publisher not in ("", scope.publisher):
             raise NotYourTask(f"{publisher} is another publisher; leave publisher out to list your own tasks")
         async with self._database.reading() as tx:
-            found = await tasks.list_tasks(
+            result = await tasks.list_tasks(
                 tx, page, state=state, publisher=publisher or scope.publisher, name=name, joinable=scope.joinable
             )
-            return await self._views(tx, found)
+            return await self._views(tx, result)
 
     async def _views(self, tx: Tx, found: list[Task]) -> list[TaskView]:
         """The tasks with what is counted for each: four queries, however many they are."""
@@ -212,8 +212,8 @@ class TaskUseCases:
         async with self._database.reading() as tx:
             enrolled = await tasks.list_enrolments(tx, task.id, state=EnrolmentState.ACTIVE)
         owners: set[str] = set()
-        for some in batches([each for each in enrolled if not each.no_clerk], 10_000):
-            request = trust.GetDevicesRequest(device_ids=[each.device_id for each in some])
+        for some in batches([item for item in enrolled if not item.no_clerk], 10_000):
+            request = trust.GetDevicesRequest(device_ids=[item.device_id for item in some])
             with acting_as(SERVICE):  # the last device to enrol may be the one that starts the task
                 owners |= {device.owner_id for device in (await self._upstreams.registry.GetDevices(request)).devices}
         return rules.clerks - len(owners)

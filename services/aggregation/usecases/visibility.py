@@ -67,8 +67,8 @@ def told(task: Task) -> Task:
     caller, spec = current_principal(), task.specification
     if caller.role != "device" or not spec.invited:
         return task
-    mine = tuple(each for each in spec.invited if each in (caller.subject, caller.owner_id))
-    return replace(task, specification=replace(spec, invited=mine))
+    own = tuple(item for item in spec.invited if item in (caller.subject, caller.owner_id))
+    return replace(task, specification=replace(spec, invited=own))
 
 
 def demand_invitation(task: Task, device_id: str, owner_id: str) -> None:

@@ -97,8 +97,8 @@ class WorkUseCases:
     def _items(self, device_id: str, task_ids: Sequence[str]) -> list[pb.WorkItem]:
         rounds_open = self._open_rounds.by_task
         asked = dict.fromkeys(task_ids) if task_ids else rounds_open
-        found = [rounds_open[task_id] for task_id in asked if task_id in rounds_open]
-        waiting = [live.work_of(device_id) for live in found if not live.is_full]
+        result = [rounds_open[task_id] for task_id in asked if task_id in rounds_open]
+        waiting = [live.work_of(device_id) for live in result if not live.is_full]
         return [item for item in waiting if item is not None] or self._open_rounds.measuring.items(device_id, task_ids)
 
     async def _ended(self, task_ids: Sequence[str]) -> dict[str, TaskState]:

@@ -25,16 +25,16 @@ class Input(whatif.Input):
 def solve(input: Input) -> dict[str, Any]:
     """bits, scale, bound B, share of the noise of each device, tail λ, and the largest value and norm of the sum."""
     try:
-        found = grid.choose_grid(input.devices, input.elements, input.clip_norm, input.noise_multiplier, input.honest)
+        result = grid.choose_grid(input.devices, input.elements, input.clip_norm, input.noise_multiplier, input.honest)
     except grid.NoGrid as error:
         raise NoGrid(str(error)) from error
     survivors = input.devices if input.survivors is None else input.survivors
     return {
-        "bits": found.bits,
-        "scale": found.scale,
-        "bound": found.bound,
-        "share": found.share,
-        "tail": found.tail,
-        "largest_value": found.largest_value(survivors),
-        "largest_norm": found.largest_norm(survivors),
+        "bits": result.bits,
+        "scale": result.scale,
+        "bound": result.bound,
+        "share": result.share,
+        "tail": result.tail,
+        "largest_value": result.largest_value(survivors),
+        "largest_norm": result.largest_norm(survivors),
     }

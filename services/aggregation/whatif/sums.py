@@ -32,13 +32,13 @@ class Input(whatif.Input):
 def solve(input: Input) -> dict[str, Any]:
     """Everything in hexadecimal but the words, which are whole numbers; what belongs to a device is by its id."""
     terms = _terms(input.terms)
-    devices = {device.id: device for device in sorted(input.devices, key=lambda each: each.id.encode())}
+    devices = {device.id: device for device in sorted(input.devices, key=lambda item: item.id.encode())}
     alive = sorted(set(input.survivors), key=str.encode)
     _check_names(input, devices, alive)
     seeds = {name: _seeds(device, terms) for name, device in devices.items()}
     commitments = {name: masks.commitments(terms.digest, name, seeds[name]) for name in devices}
     masked = {name: _masked(device, terms, seeds[name]) for name, device in devices.items()}
-    roots = {name: masks.root(each) for name, each in commitments.items()}
+    roots = {name: masks.root(entry) for name, entry in commitments.items()}
     share_sums = [
         masks.share_sum(terms.digest, k, [(name, seeds[name][k]) for name in alive], terms.elements, terms.bits)
         for k in range(terms.shares)
@@ -52,7 +52,7 @@ def solve(input: Input) -> dict[str, Any]:
         "withheld": masks.withheld_sets(*committee),
         "held": [terms.held(position) for position in range(len(terms.clerks))],
         "quorum": masks.commit_quorum(*committee),
-        "commitments": {name: [each.hex() for each in listed] for name, listed in commitments.items()},
+        "commitments": {name: [item.hex() for item in listed] for name, listed in commitments.items()},
         "roots": {name: root.hex() for name, root in roots.items()},
         "masked": masked,
         "survivors_digest": survivors_digest(terms.digest, [(name, roots[name]) for name in alive]).hex(),

@@ -78,13 +78,13 @@ class Sessions:
     def end(self, session: Session, why: str = "You are signed out.") -> None:
         """Ends a session and forgets its key."""
         session.ended, session.api_key = session.ended or why, ""
-        self._known = {place: each for place, each in self._known.items() if each is not session}
+        self._known = {place: item for place, item in self._known.items() if item is not session}
 
     def _sweep(self) -> None:
         for session in list(self._known.values()):
             self.lasts(session)
         while len(self._known) >= MOST_SESSIONS:
-            oldest = min(self._known.values(), key=lambda each: each.used_at)
+            oldest = min(self._known.values(), key=lambda item: item.used_at)
             self.end(oldest, "You were signed out because too many people are signed in.")
 
 
@@ -103,8 +103,8 @@ class Tries:
         """Counts a try; False when there were too many."""
         now = self._monotonic()
         if len(self._tried) > MOST_SESSIONS:
-            self._tried = {each: times for each, times in self._tried.items() if times[-1] > now - 60.0}
-        times = [each for each in self._tried.get(address, ()) if each > now - 60.0]
+            self._tried = {entry: times for entry, times in self._tried.items() if times[-1] > now - 60.0}
+        times = [item for item in self._tried.get(address, ()) if item > now - 60.0]
         if len(times) >= self._most:
             return False
         self._tried[address] = [*times, now]

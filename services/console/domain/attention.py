@@ -58,12 +58,12 @@ def matters_of(
     spent = {str(event["device_id"]): (task, event) for task, event in recent if _is_beyond_limit(event)}
     return [
         *_failed(tasks, now - recent_seconds),
-        *_disputed([each for each in recent if each[1]["kind"] == DISPUTED], names),
+        *_disputed([item for item in recent if item[1]["kind"] == DISPUTED], names),
         *_ending_certificates(builds or {}, now),
         *_ending_keys(keys, now),
         *_changed_keys(names),
         *_at_their_limit(spent, names),
-        *_near_a_limit([each for each in reports if each["device_id"] not in spent], names),
+        *_near_a_limit([report for report in reports if report["device_id"] not in spent], names),
         *_odd_payments(list(anomalies)),
         *_waiting(tasks, now),
     ]
@@ -121,17 +121,17 @@ def _ending(ends: float, now: float) -> str:
 
 def _ending_keys(keys: Iterable[Mapping[str, Any]], now: float) -> list[Matter]:
     """API keys that end soon and were not replaced: their holder's newest one, still at work."""
-    live = [each for each in keys if not each["revoked_at"] and not 0.0 < each["expires_at"] <= now]
-    later = {each["principal"]["subject"] for each in live if not 0.0 < each["expires_at"] < now + RENEW_SECONDS}
+    live = [key for key in keys if not key["revoked_at"] and not 0.0 < key["expires_at"] <= now]
+    later = {item["principal"]["subject"] for item in live if not 0.0 < item["expires_at"] < now + RENEW_SECONDS}
     return [
         Matter(
             "key_off",
             "warn",
-            f"The key of {each['principal']['name']} {_ending(each['expires_at'], now)}",
-            f"A {each['principal']['role']}'s. `coterie keys rotate {each['id']}` makes the next one without a gap.",
+            f"The key of {item['principal']['name']} {_ending(item['expires_at'], now)}",
+            f"A {item['principal']['role']}'s. `coterie keys rotate {item['id']}` makes the next one without a gap.",
         )
-        for each in live
-        if each["expires_at"] and each["principal"]["subject"] not in later
+        for item in live
+        if item["expires_at"] and item["principal"]["subject"] not in later
     ]
 
 
@@ -157,11 +157,11 @@ def _at_their_limit(spent: Mapping[str, Happening], names: Names) -> list[Matter
 
 def _near_a_limit(reports: Iterable[Mapping[str, Any]], names: Names) -> list[Matter]:
     """Devices near the limit that all begin with. What their owners chose instead stays on the device."""
-    near = [(share, each) for each in reports if (share := share_of_limit(each)) >= NEAR_SHARE]
+    near = [(share, report) for report in reports if (share := share_of_limit(report)) >= NEAR_SHARE]
     if not near:
         return []
-    near.sort(key=lambda each: -each[0])
-    told = [f"{names.device(each['device_id'])} (ε {number(each['epsilon_replaced'], 3)})" for _, each in near]
+    near.sort(key=lambda item: -item[0])
+    told = [f"{names.device(entry['device_id'])} (ε {number(entry['epsilon_replaced'], 3)})" for _, entry in near]
     more = f" and {len(told) - _MOST_NAMED} more" if len(told) > _MOST_NAMED else ""
     first = str(near[0][1]["device_id"])
     return [

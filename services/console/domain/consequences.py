@@ -39,10 +39,10 @@ def privacy_words(spec: Mapping[str, Any], rounds: int) -> str:
     if spec["privacy"] == "none":
         return "No noise is added: those who see an update may learn whatever is in it."
     if spec["privacy"] == "uniform":
-        found = Lifetime.of(parameters, rounds)
-        if found is None:
+        result = Lifetime.of(parameters, rounds)
+        if result is None:
             return "Say how much noise: a target ε, or a noise multiplier."
-        return _told(found.epsilon, "Everybody spends, against the device left out,", words.number(found.delta))
+        return _told(result.epsilon, "Everybody spends, against the device left out,", words.number(result.delta))
     if spec["privacy"] == "trust":
         sigma = TrustPrivacy.of(parameters).noise_max
         spent = exact_epsilon(sigma / math.sqrt(rounds), DELTA)
@@ -104,12 +104,12 @@ def what_if_clusters(graph: Graph, spec: Mapping[str, Any], chosen: Sequence[int
 
 def plan_of(answer: Mapping[str, Any], graph: Graph, chosen: Sequence[int]) -> dict[str, Any]:
     """The planner's answer in the shape of a plan, so that it can be drawn like one."""
-    seats = []
+    assignments = []
     for group, cluster in enumerate(answer["clusters"]):
         alone = len(cluster["members"]) == 1
         for member in cluster["members"]:
             role = "solo" if alone else "head" if member == cluster["head"] else "member"
-            seats.append(
+            assignments.append(
                 {
                     "device_id": graph.ids[chosen[member]],
                     "role": role,
@@ -120,4 +120,4 @@ def plan_of(answer: Mapping[str, Any], graph: Graph, chosen: Sequence[int]) -> d
                     "neighbours": [],
                 }
             )
-    return {"topology": "clusters", "seats": seats, "details": {}, "version": 0}
+    return {"topology": "clusters", "assignments": assignments, "details": {}, "version": 0}

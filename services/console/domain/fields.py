@@ -1,4 +1,4 @@
-"""Choices of a new task that several presets share, and how a star takes its steps: by rule, pace and worth."""
+"""Choices of a new task that several presets share, and how a star takes its steps: by rule, mode and worth."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from coterie.parameters import Parameter, ParameterGroup
 from coterie.parameters.rules import TrimmingParameters
-from coterie.parameters.task import PaceParameters, SumsParameters
+from coterie.parameters.task import AsynchronousParameters, SumsParameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +109,9 @@ STEPPING = (
     ),
     declared(TrimmingParameters, "f", 1, key="liars", only=("rule", "nnm+trimmed-mean")),
     Field(
-        "pace",
-        "Pace",
-        ("pace",),
+        "mode",
+        "RoundMode",
+        ("mode",),
         "choice",
         "synchronous",
         options={
@@ -119,7 +119,7 @@ STEPPING = (
             "asynchronous": "asynchronous: a step whenever enough updates came",
         },
     ),
-    declared(PaceParameters, "buffer", 3, only=("pace", "asynchronous")),
+    declared(AsynchronousParameters, "buffer", 3, only=("mode", "asynchronous")),
     Field(
         "incentive",
         "Pay",

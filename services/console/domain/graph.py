@@ -49,37 +49,37 @@ class Graph:
     def of(cls, document: Mapping[str, Any]) -> Graph:
         """From the gateway's trust graph."""
         devices = list(document["devices"])
-        ids = [str(each["id"]) for each in devices]
+        ids = [str(device["id"]) for device in devices]
         number_of = {device_id: number for number, device_id in enumerate(ids)}
-        owner_ids, owner = np.unique([str(each["owner_id"]) for each in devices], return_inverse=True)
-        ties = [each for each in document["ties"] if each["device_a"] in number_of and each["device_b"] in number_of]
-        a = np.array([number_of[each["device_a"]] for each in ties], dtype=np.int64)
-        b = np.array([number_of[each["device_b"]] for each in ties], dtype=np.int64)
-        trust = np.array([each["direct"] for each in ties], dtype=np.float64)
+        owner_ids, owner = np.unique([str(device["owner_id"]) for device in devices], return_inverse=True)
+        ties = [item for item in document["ties"] if item["device_a"] in number_of and item["device_b"] in number_of]
+        a = np.array([number_of[tie["device_a"]] for tie in ties], dtype=np.int64)
+        b = np.array([number_of[tie["device_b"]] for tie in ties], dtype=np.int64)
+        trust = np.array([tie["direct"] for tie in ties], dtype=np.float64)
         return cls(
             ids,
-            [str(each["name"]) for each in devices],
+            [str(device["name"]) for device in devices],
             devices,
             number_of,
             owner.astype(np.int64).reshape(-1),
-            [str(each) for each in owner_ids],
+            [str(item) for item in owner_ids],
             communities(len(ids), a, b, trust),
             a,
             b,
             trust,
-            [list(each["relations"]) for each in ties],
+            [list(tie["relations"]) for tie in ties],
             float(document["at"]),
         )
 
     def search(self, text: str, most: int = 20) -> list[int]:
         """Devices whose name or id holds the text; those that begin with it first."""
         wanted = text.strip().lower()
-        found = [
+        result = [
             number
             for number, (name, device_id) in enumerate(zip(self.names, self.ids, strict=True))
             if wanted and (wanted in name.lower() or wanted in device_id)
         ]
-        return sorted(found, key=lambda each: (not self.names[each].lower().startswith(wanted), self.names[each]))[
+        return sorted(result, key=lambda item: (not self.names[item].lower().startswith(wanted), self.names[item]))[
             :most
         ]
 
@@ -139,17 +139,17 @@ class Lens:
 def draw(graph: Graph, lens: Lens, owner_names: Mapping[str, str]) -> Drawing:
     """The drawing a lens gives: devices when they are few, groups when they are many."""
     groups = graph.owner if lens.by == "owner" else graph.community
-    kept = graph.trust >= lens.least
-    chosen = _chosen(graph, lens, groups, kept)
+    retained = graph.trust >= lens.least
+    chosen = _chosen(graph, lens, groups, retained)
     if chosen.sum() > MOST_NODES and lens.group < 0 and not lens.device:
-        return _groups(graph, lens, groups, chosen, kept, owner_names)
-    return _devices(graph, lens, groups, chosen, kept)
+        return _groups(graph, lens, groups, chosen, retained, owner_names)
+    return _devices(graph, lens, groups, chosen, retained)
 
 
 def _chosen(graph: Graph, lens: Lens, groups: Ints, kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
     chosen = np.ones(len(graph.ids), dtype=bool)
     if lens.state:
-        chosen = np.array([each["state"] == lens.state for each in graph.devices], dtype=bool)
+        chosen = np.array([device["state"] == lens.state for device in graph.devices], dtype=bool)
     if lens.group >= 0:
         chosen &= groups == lens.group
     if lens.device in graph.number_of:
@@ -202,8 +202,8 @@ def _devices(graph: Graph, lens: Lens, groups: Ints, chosen: NDArray[np.bool_], 
 
 def _touches(graph: Graph, ties: Ints, device: str) -> NDArray[np.bool_]:
     centre = graph.number_of.get(device, -1)
-    found: NDArray[np.bool_] = (graph.a[ties] == centre) | (graph.b[ties] == centre)
-    return found
+    result: NDArray[np.bool_] = (graph.a[ties] == centre) | (graph.b[ties] == centre)
+    return result
 
 
 def tie_link(a: str, b: str, trust: float) -> Link:
@@ -236,13 +236,13 @@ def _groups(
     nodes = [_group_node(graph, lens, int(group), int(sizes[group]), owner_names) for group in order]
     links = [
         Link(
-            _group_id(int(pairs[each] // count)),
-            _group_id(int(pairs[each] % count)),
-            width=0.5 + 4.0 * float(np.sqrt(ties[each] / most)),
-            about=f"{ties[each]:,} ties, mean direct trust {mean[each]:.2f}",
+            _group_id(int(pairs[item] // count)),
+            _group_id(int(pairs[item] % count)),
+            width=0.5 + 4.0 * float(np.sqrt(ties[item] / most)),
+            about=f"{ties[item]:,} ties, mean direct trust {mean[item]:.2f}",
             kind="",
         )
-        for each in strongest
+        for item in strongest
     ]
     noun = "owners" if lens.by == "owner" else "communities"
     everybody = int((sizes > 0).sum())

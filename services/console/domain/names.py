@@ -22,13 +22,13 @@ class Names:
 
     def device(self, device_id: str) -> str:
         """A device's name, or the end of its id when the reader may not know its name."""
-        found = self.devices.get(device_id)
-        return str(found["name"]) if found else short(device_id)
+        result = self.devices.get(device_id)
+        return str(result["name"]) if result else short(device_id)
 
     def owner(self, owner_id: str) -> str:
         """An owner's name, or its id."""
-        found = self.owners.get(owner_id)
-        return str(found["name"]) if found else owner_id
+        result = self.owners.get(owner_id)
+        return str(result["name"]) if result else owner_id
 
     def account(self, account_id: str) -> str:
         """Whose an account is."""
@@ -41,10 +41,10 @@ class Names:
         """How many active devices were heard of just now."""
         return sum(
             1
-            for each in self.devices.values()
-            if each["state"] == "active" and now - each["last_seen_at"] < ONLINE_SECONDS
+            for device in self.devices.values()
+            if device["state"] == "active" and now - device["last_seen_at"] < ONLINE_SECONDS
         )
 
     def active(self) -> int:
         """How many devices are not revoked."""
-        return sum(1 for each in self.devices.values() if each["state"] == "active")
+        return sum(1 for device in self.devices.values() if device["state"] == "active")

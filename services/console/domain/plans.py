@@ -14,7 +14,7 @@ from services.console.domain import words
 from services.console.domain.graph import MOST_LINKS, MOST_NODES, Graph
 from services.console.domain.network import PLATFORM, Drawing, Link, Node
 
-Seat = Mapping[str, Any]
+Assignment = Mapping[str, Any]
 
 
 def draw_plan(plan: Mapping[str, Any], graph: Graph | None, names: Mapping[str, str]) -> Drawing:
@@ -22,76 +22,80 @@ def draw_plan(plan: Mapping[str, Any], graph: Graph | None, names: Mapping[str, 
 
     Of cells, `stations_of` says whose station is a process of its own: it is drawn with a ring.
     """
-    seats: Sequence[Seat] = plan["seats"]
-    if len(seats) > MOST_NODES:
-        return _large(plan, seats)
+    assignments: Sequence[Assignment] = plan["assignments"]
+    if len(assignments) > MOST_NODES:
+        return _large(plan, assignments)
     draw = {"clusters": _clusters, "mesh": _mesh, "cells": _cells}.get(str(plan["topology"]), _star)
-    nodes, links = draw(seats, plan, names)
+    nodes, links = draw(assignments, plan, names)
     taken = {frozenset((link.a, link.b)) for link in links}
     behind = [tie for tie in _ties(graph, {node.id for node in nodes}) if frozenset((tie.a, tie.b)) not in taken]
-    return Drawing(nodes, [*behind[: max(0, MOST_LINKS - len(links))], *links], _said(plan, seats))
+    return Drawing(nodes, [*behind[: max(0, MOST_LINKS - len(links))], *links], _said(plan, assignments))
 
 
 def _ties(graph: Graph | None, shown: set[str]) -> list[Link]:
     if graph is None:
         return []
-    found = [
+    result = [
         (float(graph.trust[tie]), graph.ids[graph.a[tie]], graph.ids[graph.b[tie]])
         for tie in range(len(graph.trust))
         if graph.ids[graph.a[tie]] in shown and graph.ids[graph.b[tie]] in shown
     ]
-    found.sort(reverse=True)
-    return [Link(a, b, 0.5 + 1.5 * trust, about=f"direct trust {trust:.3f}") for trust, a, b in found]
+    result.sort(reverse=True)
+    return [Link(a, b, 0.5 + 1.5 * trust, about=f"direct trust {trust:.3f}") for trust, a, b in result]
 
 
-def _clusters(seats: Sequence[Seat], _: Mapping[str, Any], names: Mapping[str, str]) -> tuple[list[Node], list[Link]]:
+def _clusters(
+    assignments: Sequence[Assignment], _: Mapping[str, Any], names: Mapping[str, str]
+) -> tuple[list[Node], list[Link]]:
     nodes = [
         Node(
-            seat["device_id"],
-            names.get(seat["device_id"], seat["device_id"]),
-            seat["group"],
-            size=30.0 if seat["role"] == "head" else 18.0,
-            ring=seat["role"] == "head",
-            about=f"{seat['role']} · {noise_words(seat)}",
+            assignment["device_id"],
+            names.get(assignment["device_id"], assignment["device_id"]),
+            assignment["group"],
+            size=30.0 if assignment["role"] == "head" else 18.0,
+            ring=assignment["role"] == "head",
+            about=f"{assignment['role']} · {noise_words(assignment)}",
         )
-        for seat in seats
+        for assignment in assignments
     ]
     links = [
         Link(
-            seat["device_id"],
-            seat["head_device_id"],
+            assignment["device_id"],
+            assignment["head_device_id"],
             width=3.0,
-            style="dashed" if seat["noise_multiplier"] else "solid",
+            style="dashed" if assignment["noise_multiplier"] else "solid",
             tone="group",
-            about=f"sends to its head, {noise_words(seat)}",
+            about=f"sends to its head, {noise_words(assignment)}",
         )
-        for seat in seats
-        if seat["role"] == "member" and seat["head_device_id"]
+        for assignment in assignments
+        if assignment["role"] == "member" and assignment["head_device_id"]
     ]
     return nodes, links
 
 
-def _mesh(seats: Sequence[Seat], _: Mapping[str, Any], names: Mapping[str, str]) -> tuple[list[Node], list[Link]]:
+def _mesh(
+    assignments: Sequence[Assignment], _: Mapping[str, Any], names: Mapping[str, str]
+) -> tuple[list[Node], list[Link]]:
     nodes = [
         Node(
-            seat["device_id"],
-            names.get(seat["device_id"], seat["device_id"]),
-            3 if seat["noised"] else 0,
+            assignment["device_id"],
+            names.get(assignment["device_id"], assignment["device_id"]),
+            3 if assignment["noised"] else 0,
             size=22.0,
-            shape="diamond" if seat["noised"] else "circle",
-            about=f"{'adds noise' if seat['noised'] else 'no noise'} · batch {seat['batch_size']}",
+            shape="diamond" if assignment["noised"] else "circle",
+            about=f"{'adds noise' if assignment['noised'] else 'no noise'} · batch {assignment['batch_size']}",
         )
-        for seat in seats
+        for assignment in assignments
     ]
     links: dict[frozenset[str], Link] = {}
-    for seat in seats:
-        for other in seat["neighbours"]:
+    for assignment in assignments:
+        for other in assignment["neighbours"]:
             trusted = bool(other["trusted"])
             about = f"{'trusted' if trusted else 'not trusted, so noised'} · {1000 * other['link_seconds']:.1f} ms"
             links.setdefault(
-                frozenset((seat["device_id"], other["device_id"])),
+                frozenset((assignment["device_id"], other["device_id"])),
                 Link(
-                    seat["device_id"],
+                    assignment["device_id"],
                     other["device_id"],
                     width=2.5,
                     style="solid" if trusted else "dashed",
@@ -102,7 +106,9 @@ def _mesh(seats: Sequence[Seat], _: Mapping[str, Any], names: Mapping[str, str])
     return nodes, list(links.values())
 
 
-def _cells(seats: Sequence[Seat], plan: Mapping[str, Any], names: Mapping[str, str]) -> tuple[list[Node], list[Link]]:
+def _cells(
+    assignments: Sequence[Assignment], plan: Mapping[str, Any], names: Mapping[str, str]
+) -> tuple[list[Node], list[Link]]:
     cells = list(plan["details"].get("cells", []))
     told = {row.cell: row for row in stations_of(plan)}
     nodes = [
@@ -119,17 +125,19 @@ def _cells(seats: Sequence[Seat], plan: Mapping[str, Any], names: Mapping[str, s
         for number, cell in enumerate(cells)
     ]
     links = []
-    for seat in seats:
-        served = 0 <= seat["group"] < len(cells) and seat["role"] != "idle"
+    for assignment in assignments:
+        served = 0 <= assignment["group"] < len(cells) and assignment["role"] != "idle"
         about = (
-            f"block {seat['block']} · {1000 * seat['upload_seconds']:.0f} ms to upload"
+            f"block {assignment['block']} · {1000 * assignment['upload_seconds']:.0f} ms to upload"
             if served
             else "waits this round"
         )
-        name = names.get(seat["device_id"], seat["device_id"])
-        nodes.append(Node(seat["device_id"], name, seat["group"] if served else -1, about=about))
+        name = names.get(assignment["device_id"], assignment["device_id"])
+        nodes.append(Node(assignment["device_id"], name, assignment["group"] if served else -1, about=about))
         if served:
-            links.append(Link(seat["device_id"], f"cell:{seat['group']}", 2.5, tone="group", about=about, kind=""))
+            links.append(
+                Link(assignment["device_id"], f"cell:{assignment['group']}", 2.5, tone="group", about=about, kind="")
+            )
     return nodes, links
 
 
@@ -152,8 +160,8 @@ def stations_of(plan: Mapping[str, Any]) -> list[CellRow]:
     details = plan["details"]
     decided, lost = details.get("q_values") or {}, details.get("lost") or {}
     rows = []
-    for each in details.get("cells", []):
-        cell = str(each["id"])
+    for item in details.get("cells", []):
+        cell = str(item["id"])
         if cell in lost:
             said = f"left out: {lost[cell]}"
         elif cell in decided:
@@ -161,22 +169,26 @@ def stations_of(plan: Mapping[str, Any]) -> list[CellRow]:
         else:
             said = "the planner decided for it"
         serves = cell in decided and cell not in lost
-        rows.append(CellRow(cell, int(each["served"]), int(each["blocks"]), serves, said))
+        rows.append(CellRow(cell, int(item["served"]), int(item["blocks"]), serves, said))
     return rows
 
 
-def _star(seats: Sequence[Seat], _: Mapping[str, Any], names: Mapping[str, str]) -> tuple[list[Node], list[Link]]:
+def _star(
+    assignments: Sequence[Assignment], _: Mapping[str, Any], names: Mapping[str, str]
+) -> tuple[list[Node], list[Link]]:
     nodes = [Node(PLATFORM, "platform", -1, size=36.0, shape="roundRect", about="adds everything up", kind="place")]
     links = []
-    for seat in seats:
-        name = names.get(seat["device_id"], seat["device_id"])
-        nodes.append(Node(seat["device_id"], name, 0, about=noise_words(seat)))
-        links.append(Link(seat["device_id"], PLATFORM, 1.5, tone="group", about="uploads to the platform", kind=""))
+    for assignment in assignments:
+        name = names.get(assignment["device_id"], assignment["device_id"])
+        nodes.append(Node(assignment["device_id"], name, 0, about=noise_words(assignment)))
+        links.append(
+            Link(assignment["device_id"], PLATFORM, 1.5, tone="group", about="uploads to the platform", kind="")
+        )
     return nodes, links
 
 
-def _large(plan: Mapping[str, Any], seats: Sequence[Seat]) -> Drawing:
-    sizes = Counter(seat["group"] for seat in seats)
+def _large(plan: Mapping[str, Any], assignments: Sequence[Assignment]) -> Drawing:
+    sizes = Counter(assignment["group"] for assignment in assignments)
     nodes = [
         Node(
             f"group:{group}",
@@ -189,32 +201,32 @@ def _large(plan: Mapping[str, Any], seats: Sequence[Seat]) -> Drawing:
         )
         for number, (group, size) in enumerate(sizes.most_common(MOST_NODES))
     ]
-    return Drawing(nodes, [], f"{_said(plan, seats)}; drawn as groups, the table below has every device")
+    return Drawing(nodes, [], f"{_said(plan, assignments)}; drawn as groups, the table below has every device")
 
 
-def noise_words(seat: Seat) -> str:
-    """How much noise a seat asks for."""
-    noise = float(seat["noise_multiplier"])
-    if seat["role"] == "idle":
+def noise_words(assignment: Assignment) -> str:
+    """How much noise an assignment asks for."""
+    noise = float(assignment["noise_multiplier"])
+    if assignment["role"] == "idle":
         return "sends nothing"
-    if seat["noised"] and not noise:
+    if assignment["noised"] and not noise:
         return "adds noise"
     return f"noise σ = {noise:.3g} × clip norm" if noise else "no noise"
 
 
-def _said(plan: Mapping[str, Any], seats: Sequence[Seat]) -> str:
-    roles = Counter(str(seat["role"]) for seat in seats)
-    count = words.count(len(seats), "device")
+def _said(plan: Mapping[str, Any], assignments: Sequence[Assignment]) -> str:
+    roles = Counter(str(assignment["role"]) for assignment in assignments)
+    count = words.count(len(assignments), "device")
     topology = plan["topology"]
     if topology == "clusters":
         # A head leads others; who is alone has the role "solo".
         alone = words.count(roles["solo"], "device")
         return f"{count}: {words.count(roles['head'], 'cluster')} with a head, {alone} alone"
     if topology == "mesh":
-        links = {frozenset((s["device_id"], o["device_id"])) for s in seats for o in s["neighbours"]}
-        return f"{count}, {len(links)} links, {sum(bool(s['noised']) for s in seats)} devices add noise"
+        links = {frozenset((s["device_id"], o["device_id"])) for s in assignments for o in s["neighbours"]}
+        return f"{count}, {len(links)} links, {sum(bool(s['noised']) for s in assignments)} devices add noise"
     if topology == "cells":
-        return f"{count}: {len(seats) - roles['idle']} served by a base station, {roles['idle']} wait"
+        return f"{count}: {len(assignments) - roles['idle']} served by a base station, {roles['idle']} wait"
     return f"{count}, all of which upload to the platform"
 
 

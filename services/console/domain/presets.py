@@ -152,9 +152,9 @@ AXES = {
 
 def shown(preset: Preset, values: Values) -> list[Field]:
     """The fields that apply, given what is chosen so far."""
-    common = [each for each in COMMON if preset.name != "survey" or each.key != "rounds"]
+    common = [item for item in COMMON if preset.name != "survey" or item.key != "rounds"]
     fields = [*preset.fields, *common]
-    return [each for each in fields if each.only is None or values.get(each.only[0]) == each.only[1]]
+    return [field for field in fields if field.only is None or values.get(field.only[0]) == field.only[1]]
 
 
 def fault_of(field: Field, value: Any, contract: Mapping[str, Any]) -> str | None:
@@ -236,12 +236,12 @@ def merged(spec: Spec, more: str) -> Spec:
     if not more.strip():
         return spec
     try:
-        found = json.loads(more)
+        result = json.loads(more)
     except ValueError as error:
         raise ValueError(f"this is no JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(result, dict):
         raise ValueError('give a JSON object, such as {"max_attempts": 5}')
-    return _over(deepcopy(spec), found)
+    return _over(deepcopy(spec), result)
 
 
 def _over(below: Spec, above: Mapping[str, Any]) -> Spec:

@@ -19,8 +19,8 @@ _OF_MODEL = re.compile(r"^(?P<name>.+)\[(?P<line>\d+)\]$")
 
 def metric_names(rounds: Iterable[Round]) -> list[str]:
     """Every metric of the rounds; `accuracy[0]`, that of one model line, belongs to `accuracy`."""
-    found = {name_of(name)[0] for each in rounds for name in each.metrics}
-    return sorted(found, key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name))
+    result = {name_of(name)[0] for item in rounds for name in item.metrics}
+    return sorted(result, key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name))
 
 
 def name_of(metric: str) -> tuple[str, str]:
@@ -46,18 +46,18 @@ def warnings_of(events: Iterable[Event]) -> list[str]:
 
 def curves(rounds: Sequence[Round], name: str) -> list[Curve]:
     """The curves of a metric over the rounds: one, or one more per model line."""
-    found: dict[str, list[Point]] = {}
-    for each in rounds:
-        for metric, value in each.metrics.items():
+    result: dict[str, list[Point]] = {}
+    for item in rounds:
+        for metric, value in item.metrics.items():
             base, line = name_of(metric)
             if base == name:
-                found.setdefault(line, []).append((float(each.number), value))
-    return sorted(found.items())
+                result.setdefault(line, []).append((float(item.number), value))
+    return sorted(result.items())
 
 
 def seconds_left(task: Task, rounds: Sequence[Round]) -> float | None:
     """Seconds until the last round is done if the rest go like the last ten did; None while that is unknown."""
-    took = [each.done_at - each.opened_at for each in rounds if each.state is RoundState.DONE and each.done_at]
+    took = [item.done_at - item.opened_at for item in rounds if item.state is RoundState.DONE and item.done_at]
     if not took or task.state is not TaskState.RUNNING:
         return None
     open_or_later = task.specification.rounds - len(took)
@@ -72,11 +72,14 @@ def contributions(
     A cluster's head hands in its whole cluster's weight; `head_of` says whose member a device is, so that the members'
     part of it is counted as theirs. What the task's rule set aside has no share.
     """
-    weights = {each.device_id: 0.0 if each.aside else max(0.0, each.weight) for each in participations}
+    weights = {
+        participation.device_id: 0.0 if participation.excluded_because else max(0.0, participation.weight)
+        for participation in participations
+    }
     own = dict(weights)
     for member, head in (head_of or {}).items():
         if member != head and head in own:
             own[head] = max(0.0, own[head] - weights.get(member, 0.0))
     total = sum(own.values())
     shares = [(device, weight / total) for device, weight in own.items() if weight] if total else []
-    return sorted(shares, key=lambda each: (-each[1], each[0]))
+    return sorted(shares, key=lambda item: (-item[1], item[0]))

@@ -55,10 +55,10 @@ def figure(value: float | str | None) -> float | None:
     if value is None:
         return None
     try:
-        found = float(value)
+        result = float(value)
     except ValueError:
         return None
-    return None if math.isnan(found) else found
+    return None if math.isnan(result) else result
 
 
 def percent(share: float, digits: int = 0) -> str:
@@ -113,24 +113,24 @@ def moment(at: float, zone: tzinfo = UTC) -> str:
 
 def epsilon(value: float | str) -> str:
     """ε for people: "∞ (no noise)" when nothing hides."""
-    found = figure(value)
-    if found is None:
+    result = figure(value)
+    if result is None:
         return "–"
-    return "∞ (no noise)" if math.isinf(found) else number(found, 3)
+    return "∞ (no noise)" if math.isinf(result) else number(result, 3)
 
 
 def strength(value: float | str) -> str:
     """What an ε promises, in words."""
-    found = figure(value)
-    if found is None or found == 0:
+    result = figure(value)
+    if result is None or result == 0:
         return "nothing was released"
-    if math.isinf(found):
+    if math.isinf(result):
         return "no promise: something left without noise"
-    if found <= 1:
+    if result <= 1:
         return "strong: an observer learns almost nothing"
-    if found <= 8:
+    if result <= 8:
         return "moderate: common in practice"
-    if found <= 20:
+    if result <= 20:
         return "weak: an observer may learn a lot"
     return "close to no promise"
 

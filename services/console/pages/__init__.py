@@ -10,5 +10,5 @@ PAGES = (overview, tasks, new_task, task, trust, privacy, payments, audit, healt
 
 def register(pages: Pages) -> None:
     """Registers every page."""
-    for each in PAGES:
-        each.add(pages)
+    for item in PAGES:
+        item.add(pages)

@@ -62,7 +62,7 @@ async def show(visit: Visit) -> None:
         found.extend(page)
         place.clear()
         with place:
-            rows = [_row(visit, names, each) for each in found]
+            rows = [_row(visit, names, item) for item in found]
             table(COLUMNS, rows, key="number", label="Audit log", nothing=NOTHING, search=True, csv_name="audit.csv")
         more.clear()
         with more:
@@ -83,10 +83,10 @@ def _verification(visit: Visit) -> None:
         place.clear()
         with place:
             text("Following the chain of hashes …", "c-faint")
-        found = await visit.platform.verify_audit()
+        result = await visit.platform.verify_audit()
         place.clear()
         with place:
-            _verdict(found)
+            _verdict(result)
 
     ui.timer(0.1, doing(visit, verify), once=True)
 

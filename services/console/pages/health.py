@@ -49,10 +49,10 @@ async def show(visit: Visit) -> None:
 
     async def read() -> Pulse:
         began = time.perf_counter()
-        found = await visit.platform.health()
+        result = await visit.platform.health()
         seconds = round(time.perf_counter() - began, 3)
         told = (await visit.platform.get("/v1/versions"))["services"]
-        return Pulse(dict(found["services"]), dict(told), seconds, about)
+        return Pulse(dict(result["services"]), dict(told), seconds, about)
 
     await view(visit, read, lambda found: _draw(visit, found), every_seconds=REFRESH_SECONDS)
     _blobs(visit)
@@ -66,16 +66,16 @@ def _blobs(visit: Visit) -> None:
             text("Counting looks at everything stored, and changes nothing.", "c-faint")
 
         async def count() -> None:
-            found = await visit.platform.count_blobs()
+            result = await visit.platform.count_blobs()
             place.clear()
             with place:
                 facts(
                     [
-                        ("Stored", words.count(found["seen"], "blob")),
-                        ("Needed by nobody", f"{found['orphans']:,}, {words.size(found['orphan_bytes'])} together"),
+                        ("Stored", words.count(result["seen"], "blob")),
+                        ("Needed by nobody", f"{result['orphans']:,}, {words.size(result['orphan_bytes'])} together"),
                     ]
                 )
-                if found["orphans"]:
+                if result["orphans"]:
                     text("`coterie blobs sweep` removes what nobody needs.", "c-faint c-small")
 
         button("Count", "inventory_2", doing(visit, count))
@@ -98,11 +98,11 @@ def _draw(visit: Visit, found: Pulse) -> None:
         )
     else:
         note("verified", "Every service answers.", "good")
-    replicas = [each for told in found.told.values() for each in told.get("replicas", ())]
-    lost = [each for each in replicas if each["state"] != "serving"]
+    replicas = [item for told in found.told.values() for item in told.get("replicas", ())]
+    lost = [replica for replica in replicas if replica["state"] != "serving"]
     if lost and not away:
         note("cloud_off", f"{words.count(len(lost), 'replica')} of services that answer did not.", "warn")
-    if len({_build(each) for each in (*found.told.values(), *replicas)} - {""}) > 1:
+    if len({_build(item) for item in (*found.told.values(), *replicas)} - {""}) > 1:
         note("difference", "Not all services are of the same version. Upgrade them together.", "warn")
     with grid(240, even=True):
         for name, state in {"gateway": "serving", **found.services}.items():
@@ -136,8 +136,8 @@ def _told(visit: Visit, told: Json) -> None:
     replicas = told.get("replicas", ())
     if len(replicas) > 1:
         text(f"{len(replicas)} replicas", "c-small")
-    for each in replicas:
-        text((f"{each['name'] or 'one'}: " if len(replicas) > 1 else "") + _pace(each), "c-faint c-small c-num")
+    for replica in replicas:
+        text((f"{replica['name'] or 'one'}: " if len(replicas) > 1 else "") + _pace(replica), "c-faint c-small c-num")
 
 
 def _pace(replica: Json) -> str:

@@ -54,32 +54,32 @@ class Mine:
 
     def link(self, visit: Visit) -> Json | None:
         """The link of the browser that looks; None for a device's own key."""
-        return next((each for each in self.links if each["id"] == visit.person.link_id), None)
+        return next((item for item in self.links if item["id"] == visit.person.link_id), None)
 
 
 async def show(visit: Visit) -> None:
     """Draws the page."""
-    mine = await read(visit)
-    link = mine.link(visit)
+    own = await read(visit)
+    link = own.link(visit)
     ui.add_head_html('<script src="/look/owner.js"></script>')
-    with heading(mine.device["name"], f"{mine.owner['name']}’s device"):
-        chip(mine.device["state"])
+    with heading(own.device["name"], f"{own.owner['name']}’s device"):
+        chip(own.device["state"])
     if link is None:
         note(
             "link",
             "You are signed in with the device's own key: you may look here. To decide here too, run "
             "`coterie device link --home FOLDER` on the device, and open the address it shows in this browser.",
         )
-    _figures(visit, mine, link)
-    names = {each["id"]: each["name"] for each in mine.devices}
-    await me_tasks.asking(visit, {task["id"] for task, _ in mine.joined}, names)
-    _privacy(mine)
-    me_tasks.seen(visit, mine.joined)
-    _earnings(visit, mine)
-    _devices(visit, mine)
-    me_leaving.circle(mine.device, link)
-    me_leaving.identity(mine.device, mine.owner)
-    me_leaving.leaving(visit, mine.device, mine.links)
+    _figures(visit, own, link)
+    names = {device["id"]: device["name"] for device in own.devices}
+    await me_tasks.asking(visit, {task["id"] for task, _ in own.joined}, names)
+    _privacy(own)
+    me_tasks.seen(visit, own.joined)
+    _earnings(visit, own)
+    _devices(visit, own)
+    me_leaving.circle(own.device, link)
+    me_leaving.identity(own.device, own.owner)
+    me_leaving.leaving(visit, own.device, own.links)
 
 
 async def read(visit: Visit) -> Mine:
@@ -101,23 +101,23 @@ async def read(visit: Visit) -> Mine:
     )
     parts = await asyncio.gather(*(_part(visit, task["id"], device_id) for task in tasks[0]))
     joined = [(task, part) for task, part in zip(tasks[0], parts, strict=True) if part]
-    taken = [each for each in links["items"] if each["claimed_at"]]
+    taken = [link for link in links["items"] if link["claimed_at"]]
     return Mine(device, owner, devices[0], taken, account, payments[0], privacy, joined)
 
 
 async def _part(visit: Visit, task_id: str, device_id: str) -> list[Any]:
     """The device's part in a task's rounds; a task it has not joined shows it none."""
     try:
-        found = await visit.platform.page(f"/v1/tasks/{task_id}/devices/{device_id}/rounds", limit=500)
+        result = await visit.platform.page(f"/v1/tasks/{task_id}/devices/{device_id}/rounds", limit=500)
     except NotAllowed:
         return []
-    return found[0]
+    return result[0]
 
 
 async def _balance(visit: Visit, device_id: str) -> int:
     """What the account holds; a device that was never paid has none yet."""
-    found = await visit.platform.find(f"/v1/accounts/device:{device_id}")
-    return int(found["balance_microcredits"]) if found else 0
+    result = await visit.platform.find(f"/v1/accounts/device:{device_id}")
+    return int(result["balance_microcredits"]) if result else 0
 
 
 def _figures(visit: Visit, mine: Mine, link: Json | None) -> None:
@@ -143,7 +143,7 @@ def _privacy(mine: Mine) -> None:
             note("shield", f"Over all tasks: {said}.")
         names = {task["id"]: task["specification"]["name"] for task, _ in mine.joined}
         facts(
-            (names.get(each["task_id"], words.short(each["task_id"])), _spent(each)) for each in mine.privacy["tasks"]
+            (names.get(item["task_id"], words.short(item["task_id"])), _spent(item)) for item in mine.privacy["tasks"]
         )
         text("", "c-small").props("data-note=raw")
         text(
@@ -161,7 +161,7 @@ def _spent(each: Json) -> str:
 def _earnings(visit: Visit, mine: Mine) -> None:
     names = {task["id"]: task["specification"]["name"] for task, _ in mine.joined}
     with card("Earnings"):
-        rows = [_payment(visit, names, each) for each in mine.payments]
+        rows = [_payment(visit, names, payment) for payment in mine.payments]
         nothing = ("payments", "Nothing was earned yet.", "Tasks that pay say so before you join.")
         table(PAYMENTS, rows, key="number", label="Earnings", nothing=nothing, per_page=8)
         if rows:
@@ -185,8 +185,8 @@ def _devices(visit: Visit, mine: Mine) -> None:
     if len(mine.devices) < 2:
         return
     with card("My devices", "A link is good for the device it was made on: link this browser on each you decide for."):
-        for each in mine.devices:
+        for device in mine.devices:
             with ui.element("div").classes("c-row"):
-                text(each["name"], "c-any" + (" c-strong" if each["id"] == mine.device["id"] else ""))
-                chip(each["state"])
-                text(f"last heard of {visit.ago(each['last_seen_at'])}", "c-faint c-small")
+                text(device["name"], "c-any" + (" c-strong" if device["id"] == mine.device["id"] else ""))
+                chip(device["state"])
+                text(f"last heard of {visit.ago(device['last_seen_at'])}", "c-faint c-small")

@@ -71,8 +71,8 @@ def leaving(visit: Visit, device: Json, links: list[Json]) -> None:
     """PairingApi browsers, revoking and deleting."""
     if links:
         with card("PairingApi browsers", "Each may decide for this device. On the device: coterie device unlink."):
-            for each in links:
-                _link(visit, device, each)
+            for link in links:
+                _link(visit, device, link)
     if not visit.person.link_id:
         with card("Pause"):
             text("On the device: coterie device pause --home FOLDER. It declines all work until coterie device resume.")

@@ -43,12 +43,12 @@ class Asked:
 
     def last(self, task_id: str) -> Json | None:
         """The latest decision about a task."""
-        return next((each for each in self.decisions if each["said"].get("task") == task_id), None)
+        return next((decision for decision in self.decisions if decision["said"].get("task") == task_id), None)
 
     @property
     def is_paused(self) -> bool:
         """Whether the last thing said about working, and done, was to pause."""
-        acts = (each["said"].get("act") for each in self.decisions if each["state"] == "done")
+        acts = (decision["said"].get("act") for decision in self.decisions if decision["state"] == "done")
         return next((act for act in acts if act in ("pause", "resume")), "") == "pause"
 
 
@@ -73,7 +73,7 @@ async def asking(visit: Visit, joined: Collection[str], names: Mapping[str, str]
 
 def _unseal(visit: Visit, note: str, names: Mapping[str, str]) -> None:
     """Lets the browser read what the device told it alone, and fill it in."""
-    told = (json.dumps(each).replace("<", "\\u003c") for each in (visit.person.link_id, note, dict(names)))
+    told = (json.dumps(item).replace("<", "\\u003c") for item in (visit.person.link_id, note, dict(names)))
     ui.run_javascript(f"coterieNote({', '.join(told)})")
 
 
@@ -84,9 +84,9 @@ async def _read(visit: Visit) -> Asked:
         visit.platform.page(f"{path}/decisions", limit=MOST_DECISIONS),
         visit.platform.get(f"{path}/links"),
     )
-    told = next((str(each["note"]) for each in links["items"] if each["id"] == visit.person.link_id), "")
-    asked = [_kept(each) for each in tasks if each["state"] in ("created", "running")]
-    return Asked(asked, [{**each, "said": _said(each["text"])} for each in decisions], told)
+    told = next((str(link["note"]) for link in links["items"] if link["id"] == visit.person.link_id), "")
+    asked = [_kept(task) for task in tasks if task["state"] in ("created", "running")]
+    return Asked(asked, [{**decision, "said": _said(decision["text"])} for decision in decisions], told)
 
 
 def _kept(task: Json) -> Json:
@@ -96,10 +96,10 @@ def _kept(task: Json) -> Json:
 
 def _said(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        result = json.loads(text)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return result if isinstance(result, dict) else {}
 
 
 async def decide(visit: Visit, **decided: str) -> None:
@@ -188,21 +188,21 @@ def _decided(visit: Visit, found: Asked) -> None:
         return
     names = {task["id"]: task["specification"]["name"] for task in found.tasks}
     with card("What you decided"):
-        if any(each["state"] == "waiting" for each in found.decisions):
+        if any(decision["state"] == "waiting" for decision in found.decisions):
             note("hourglass_empty", "Your device reads this while it runs: coterie device run --home FOLDER.")
         with ui.element("div"):
-            for each in found.decisions[:SHOWN_DECISIONS]:
-                icon, tone = STATES.get(each["state"], ("help", "info"))
+            for item in found.decisions[:SHOWN_DECISIONS]:
+                icon, tone = STATES.get(item["state"], ("help", "info"))
                 with ui.element("div").classes("c-item"):
                     ui.icon(icon).props("aria-hidden=true").style(f"color: var(--{tone})")
                     with ui.element("div"):
-                        task = each["said"].get("task", "")
+                        task = item["said"].get("task", "")
                         about = names.get(task, words.short(task)) if task else ""
-                        text(f"{ACTS.get(each['said'].get('act'), 'Something')} {about}".strip())
-                        told = {"waiting": "waits for the device", "done": "the device did so"}.get(each["state"], "")
-                        said = f": {each['note']}" if each["note"] else ""
+                        text(f"{ACTS.get(item['said'].get('act'), 'Something')} {about}".strip())
+                        told = {"waiting": "waits for the device", "done": "the device did so"}.get(item["state"], "")
+                        said = f": {item['note']}" if item["note"] else ""
                         told = told or "the device did not do so"
-                        text(f"{told}{said} · {visit.ago(each['at'])}", "c-faint c-small")
+                        text(f"{told}{said} · {visit.ago(item['at'])}", "c-faint c-small")
 
 
 def seen(visit: Visit, joined: list[tuple[Json, list[Json]]]) -> None:
@@ -212,9 +212,9 @@ def seen(visit: Visit, joined: list[tuple[Json, list[Json]]]) -> None:
             empty("visibility", "It has sent nothing yet.", "Approve a task to take part.")
         for task, rounds in joined:
             spec = task["specification"]
-            delivered = sum(1 for each in rounds if each["state"] == "delivered")
+            delivered = sum(1 for item in rounds if item["state"] == "delivered")
             with ui.expansion(spec["name"], caption=f"{delivered} of {words.count(len(rounds), 'round')} delivered"):
                 with ui.element("div").classes("c-row"):
                     chip(task["state"])
-                    text(f"last {visit.ago(max(each['delivered_at'] for each in rounds))}", "c-faint c-small")
+                    text(f"last {visit.ago(max(item['delivered_at'] for item in rounds))}", "c-faint c-small")
                 facts(who_sees(spec))

@@ -53,8 +53,8 @@ async def show(visit: Visit, preset: str = "fedavg") -> None:
     with heading("New task", "Choose a strategy; see what your choices mean before anything starts."):
         pass
     contract = (await visit.platform.contract())["components"]["schemas"]["NewTask"]["properties"]
-    mine = {} if visit.is_admin else {"publisher": visit.person.subject}
-    tasks, _ = await visit.platform.page("/v1/tasks", limit=50, **mine)
+    own = {} if visit.is_admin else {"publisher": visit.person.subject}
+    tasks, _ = await visit.platform.page("/v1/tasks", limit=50, **own)
     form = Form(visit, contract, tasks)
     form.build(preset if preset in BY_NAME else "fedavg")
 
@@ -78,7 +78,7 @@ class Form:
         with ui.element("div").classes("c-split"):
             with ui.element("div").classes("c-stack").style("gap: var(--gap)"):
                 with card("Strategy"):
-                    self._kind = ui.radio({each.name: each.title for each in PRESETS}, value=preset).props("inline")
+                    self._kind = ui.radio({item.name: item.title for item in PRESETS}, value=preset).props("inline")
                     self._about = text(BY_NAME[preset].about, "c-faint")
                 with card("What it is called"):
                     self._naming = ui.element("div").classes("c-grid").style("--least: 240px")
@@ -98,7 +98,7 @@ class Form:
                 self._problem = ui.element("div")
                 button("Publish the task", "publish", doing(self._visit, self._publish), "c-primary")
         with self._naming:
-            self._named = [control(each, self._values, self._contract, self._changed) for each in NAMING]
+            self._named = [control(item, self._values, self._contract, self._changed) for item in NAMING]
         self._kind.on_value_change(self._switch)
         self._switch()
 
@@ -114,9 +114,9 @@ class Form:
     def _draw_fields(self) -> None:
         self._place.clear()
         fields = shown(self._preset, self._values)
-        self._fields = [each.key for each in fields]
+        self._fields = [field.key for field in fields]
         with self._place:
-            self._controls = [control(each, self._values, self._contract, self._changed) for each in fields]
+            self._controls = [control(field, self._values, self._contract, self._changed) for field in fields]
 
     def _draw_models(self) -> None:
         self._models.clear()
@@ -133,9 +133,9 @@ class Form:
             upload.on_upload(doing(self._visit, self._take))
             upload.on_rejected(lambda: ui.notify("At most 256 MiB, and a .safetensors file.", type="negative"))
             ended = {
-                each["id"]: f"{each['specification']['name']} (version of round {each['round']})"
-                for each in self._tasks
-                if each["model_digests"] and each["specification"]["preset"] != "survey"
+                task["id"]: f"{task['specification']['name']} (version of round {task['round']})"
+                for task in self._tasks
+                if task["model_digests"] and task["specification"]["preset"] != "survey"
             }
             self._reuse = ui.select({"": "–"} | ended, value="", label="Or the newest model of").props("outlined dense")
             self._said = text("", "c-faint c-small")
@@ -146,7 +146,7 @@ class Form:
         self._said.set_text("Uploaded: " + ", ".join(self._uploaded))
 
     def _changed(self) -> None:
-        if self._fields and [each.key for each in shown(self._preset, self._values)] != self._fields:
+        if self._fields and [item.key for item in shown(self._preset, self._values)] != self._fields:
             self._draw_fields()
         self._meaning.clear()
         with self._meaning:
@@ -172,7 +172,7 @@ class Form:
 
     async def _ask_planner(self, spec: Spec) -> None:
         graph = await self._visit.house.graphs.graph(self._visit.platform)
-        chosen = [number for number, each in enumerate(graph.devices) if each["state"] == "active"][:MOST_WHAT_IF]
+        chosen = [number for number, item in enumerate(graph.devices) if item["state"] == "active"][:MOST_WHAT_IF]
         answer = await self._visit.platform.what_if("clusters", what_if_clusters(graph, spec, chosen))
         names = dict(zip(graph.ids, graph.names, strict=True))
         drawing = draw_plan(plan_of(answer, graph, chosen), None, names)
@@ -192,7 +192,7 @@ class Form:
 
     async def _publish(self) -> None:
         self._problem.clear()
-        if [each for each in (*self._named, *self._controls) if not each.validate()]:  # all say what is wrong
+        if [item for item in (*self._named, *self._controls) if not item.validate()]:  # all say what is wrong
             with self._problem:
                 note("edit", "Some fields need a change; each says which.", "warn")
             return
@@ -211,7 +211,7 @@ class Form:
             return [await self._visit.platform.upload_model(save({"value": np.zeros(1)}))]
         if self._uploaded:
             return list(self._uploaded.values())
-        task = next((each for each in self._tasks if each["id"] == self._reuse.value), None)
+        task = next((item for item in self._tasks if item["id"] == self._reuse.value), None)
         if task is None:
             raise ValueError("upload a model to begin with, or choose an earlier task's")
         return list(task["model_digests"])

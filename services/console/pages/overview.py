@@ -56,9 +56,9 @@ async def show(visit: Visit) -> None:
 
 async def read(visit: Visit) -> Morning:
     """Asks for everything at once."""
-    mine = {} if visit.is_admin else {"publisher": visit.person.subject}
-    tasks, _ = await visit.platform.page("/v1/tasks", limit=100, **mine)
-    running = [each for each in tasks if each["state"] == "running"]
+    own = {} if visit.is_admin else {"publisher": visit.person.subject}
+    tasks, _ = await visit.platform.page("/v1/tasks", limit=100, **own)
+    running = [task for task in tasks if task["state"] == "running"]
     rounds, names, money, events, reports = await asyncio.gather(
         _open_rounds(visit, running),
         _names(visit),
@@ -69,7 +69,7 @@ async def read(visit: Visit) -> Morning:
     paid, count, outstanding, anomalies = money
     builds, keys = await _ends(visit)
     matters = matters_of(tasks, names, anomalies, time.time(), RECENT_SECONDS, events, builds, keys, reports)
-    waiting = [each for each in tasks if each["state"] in ("running", "created")]
+    waiting = [task for task in tasks if task["state"] in ("running", "created")]
     return Morning(waiting, rounds, names.online(time.time()), names.active(), paid, count, outstanding, matters)
 
 
@@ -109,7 +109,9 @@ async def _events(visit: Visit, tasks: list[Json]) -> list[Happening]:
         *(visit.platform.events(task["id"], max(0, task["last_event"] - EVENTS_BACK)) for task in read)
     )
     kinds = (DISPUTED, DECLINED)
-    return [(task, event) for task, found in zip(read, lists, strict=True) for event in found if event["kind"] in kinds]
+    return [
+        (task, event) for task, result in zip(read, lists, strict=True) for event in result if event["kind"] in kinds
+    ]
 
 
 async def _reports(visit: Visit, running: list[Json]) -> list[Json]:
@@ -123,7 +125,7 @@ async def _reports(visit: Visit, running: list[Json]) -> list[Json]:
             if _has_noise(task)
         )
     )
-    devices = dict.fromkeys(each["device_id"] for found in lists for each in found)
+    devices = dict.fromkeys(item["device_id"] for result in lists for item in result)
     return await visit.house.reports.of(visit.platform, list(devices)[:MOST_DEVICES], DEFAULT_LIMIT.delta)
 
 
@@ -138,25 +140,25 @@ async def _money(visit: Visit, tasks: list[Json]) -> tuple[int, int, int, list[s
         payments, summary = await asyncio.gather(
             visit.platform.all("/v1/payments", since=midnight, most=5_000), visit.platform.get("/v1/payments/summary")
         )
-        paid = sum(each["amount_microcredits"] for each in payments)
+        paid = sum(payment["amount_microcredits"] for payment in payments)
         return paid, len(payments), summary["outstanding_microcredits"], list(summary["anomalies"])
-    paid_tasks = [each for each in tasks if each["specification"]["escrow_microcredits"]][:20]
+    paid_tasks = [task for task in tasks if task["specification"]["escrow_microcredits"]][:20]
     lists = await asyncio.gather(
-        *(visit.platform.all("/v1/payments", task=each["id"], since=midnight, most=1_000) for each in paid_tasks)
+        *(visit.platform.all("/v1/payments", task=task["id"], since=midnight, most=1_000) for task in paid_tasks)
     )
     sums = await asyncio.gather(*(visit.platform.get("/v1/payments/summary", task=t["id"]) for t in paid_tasks))
-    payments = [each for found in lists for each in found]
+    payments = [item for result in lists for item in result]
     return (
-        sum(each["amount_microcredits"] for each in payments),
+        sum(payment["amount_microcredits"] for payment in payments),
         len(payments),
-        sum(each["outstanding_microcredits"] for each in sums),
-        [line for each in sums for line in each["anomalies"]],
+        sum(item["outstanding_microcredits"] for item in sums),
+        [line for item in sums for line in item["anomalies"]],
     )
 
 
 def draw(visit: Visit, found: Morning) -> None:
     """Tiles, running tasks, matters."""
-    running = sum(1 for each in found.tasks if each["state"] == "running")
+    running = sum(1 for task in found.tasks if task["state"] == "running")
     with grid(190, even=True):
         tile("Running tasks", str(running), f"{len(found.tasks) - running} waiting to start", "/tasks")
         if visit.is_admin:
@@ -204,9 +206,9 @@ def _matters(visit: Visit, matters: list[Matter]) -> None:
         empty("task_alt", "Nothing needs you.", "Failed tasks, changed keys and odd payments appear here.")
         return
     with ui.element("div"):
-        for each in matters[:12]:
+        for matter in matters[:12]:
             with ui.element("div").classes("c-item"):
-                ui.icon(each.icon).props("aria-hidden=true").style(f"color: var(--{each.tone})")
+                ui.icon(matter.icon).props("aria-hidden=true").style(f"color: var(--{matter.tone})")
                 with ui.element("div"):
-                    link(each.title, each.href) if each.href else text(each.title)
-                    text(each.what + (f" · {visit.ago(each.at)}" if each.at else ""), "c-faint c-small")
+                    link(matter.title, matter.href) if matter.href else text(matter.title)
+                    text(matter.what + (f" · {visit.ago(matter.at)}" if matter.at else ""), "c-faint c-small")

@@ -58,6 +58,6 @@ async def _names(visit: Visit) -> Names:
 
 
 async def _tasks(visit: Visit) -> dict[str, Task]:
-    mine = {} if visit.is_admin else {"publisher": visit.person.subject}
-    found = await visit.platform.read_all(Task, "/v1/tasks", most=1_000, **mine)
-    return {each.id: each for each in found}
+    own = {} if visit.is_admin else {"publisher": visit.person.subject}
+    result = await visit.platform.read_all(Task, "/v1/tasks", most=1_000, **own)
+    return {item.id: item for item in result}

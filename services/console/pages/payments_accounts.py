@@ -50,7 +50,7 @@ async def show(visit: Visit, names: Names, tasks: Mapping[str, Task], asked: Map
         return
     if not asked["account"]:
         await _statement(visit, f"publisher:{visit.person.subject}", names, tasks)
-    escrows = [key for key, each in tasks.items() if each.specification.escrow_microcredits]
+    escrows = [key for key, item in tasks.items() if item.specification.escrow_microcredits]
     with card("Escrows of your tasks"):
         if not escrows:
             empty("account_balance", "None of your tasks has an escrow.", "Give a task an escrow when you publish it.")
@@ -64,12 +64,12 @@ async def _list(visit: Visit, names: Names, tasks: Mapping[str, Task]) -> None:
         place = ui.element("div").classes("c-stack")
 
     async def draw() -> None:
-        found = await visit.platform.read_all(
+        result = await visit.platform.read_all(
             Account, "/v1/accounts", most=MOST_ACCOUNTS, prefix=str(select.value or "")
         )
         place.clear()
         with place:
-            rows = [_account(visit, names, tasks, each) for each in found]
+            rows = [_account(visit, names, tasks, item) for item in result]
             nothing = (
                 "account_balance",
                 "There is no such account.",
@@ -103,16 +103,16 @@ def whose(account_id: str, names: Names, tasks: Mapping[str, Task]) -> str:
 
 async def _statement(visit: Visit, account: str, names: Names, tasks: Mapping[str, Task]) -> None:
     path = f"/v1/accounts/{account}/statement"
-    found = await visit.platform.read(Statement, path, limit=MOST_POSTINGS)
-    balance = found.opening_microcredits
+    result = await visit.platform.read(Statement, path, limit=MOST_POSTINGS)
+    balance = result.opening_microcredits
     rows = []
-    for each in found.items:
-        balance += each.amount_microcredits
-        rows.append(_posting(visit, each, balance))
-    about = "Every posting, newest first." if not found.next_cursor else f"The first {MOST_POSTINGS} postings."
+    for item in result.items:
+        balance += item.amount_microcredits
+        rows.append(_posting(visit, item, balance))
+    about = "Every posting, newest first." if not result.next_cursor else f"The first {MOST_POSTINGS} postings."
     with card(f"Statement: {whose(account, names, tasks)}", about):
         with ui.element("div").classes("c-row"):
-            text(f"Balance {words.credits(found.account.balance_microcredits)} credits", "c-strong")
+            text(f"Balance {words.credits(result.account.balance_microcredits)} credits", "c-strong")
             link_button("CSV of all", "download", f"/files/statements/{account}")
         nothing = ("receipt_long", "Nothing was posted.", "Postings appear with deposits and settled rounds.")
         table(POSTINGS, list(reversed(rows)), key="row", label="Statement", nothing=nothing, search=len(rows) > 12)
@@ -147,10 +147,10 @@ async def show_book(visit: Visit, names: Names, tasks: Mapping[str, Task], asked
             with place:
                 ui.spinner(size="lg")
                 text("Checking …", "c-faint")
-            found = await visit.platform.verify_book()
+            result = await visit.platform.verify_book()
             place.clear()
             with place:
-                _verdict(found)
+                _verdict(result)
 
         button("Check the book", "fact_check", doing(visit, verify), "c-primary")
 

@@ -60,13 +60,13 @@ async def show_summary(visit: Visit, names: Names, tasks: Tasks, asked: Asked) -
         with card("Top earners"):
             options = bars(
                 palette(visit.dark),
-                [names.device(each.device_id) for each in top],
-                [each.paid_microcredits / words.MICRO for each in top],
+                [names.device(item.device_id) for item in top],
+                [item.paid_microcredits / words.MICRO for item in top],
                 unit="credits",
             )
             chart(options, "Credits earned by device", height=70 + 24 * len(top))
         with card("Cost by task"):
-            rows = [_cost(tasks, each) for each in summary.tasks]
+            rows = [_cost(tasks, task) for task in summary.tasks]
             table(COST_COLUMNS, rows, label="Cost by task", nothing=("payments", "None.", ""), csv_name="costs.csv")
     if summary.anomalies:
         _odd(summary.anomalies, names, tasks)
@@ -75,23 +75,23 @@ async def show_summary(visit: Visit, names: Names, tasks: Tasks, asked: Asked) -
 async def _summary(visit: Visit, tasks: Tasks) -> Summary:
     if visit.is_admin:
         return await visit.platform.read(Summary, "/v1/payments/summary")
-    paying = [key for key, each in tasks.items() if each.specification.escrow_microcredits]
-    asks = (visit.platform.read(Summary, "/v1/payments/summary", task=each) for each in paying)
-    found = await asyncio.gather(*asks)
+    paying = [key for key, entry in tasks.items() if entry.specification.escrow_microcredits]
+    asks = (visit.platform.read(Summary, "/v1/payments/summary", task=item) for item in paying)
+    result = await asyncio.gather(*asks)
     earned: dict[str, Earner] = {}
-    for each in (earner for summary in found for earner in summary.earners):
-        so_far = earned.get(each.device_id, replace(each, paid_microcredits=0, payments=0))
-        earned[each.device_id] = replace(
+    for entry in (earner for summary in result for earner in summary.earners):
+        so_far = earned.get(entry.device_id, replace(entry, paid_microcredits=0, payments=0))
+        earned[entry.device_id] = replace(
             so_far,
-            paid_microcredits=so_far.paid_microcredits + each.paid_microcredits,
-            payments=so_far.payments + each.payments,
+            paid_microcredits=so_far.paid_microcredits + entry.paid_microcredits,
+            payments=so_far.payments + entry.payments,
         )
     return Summary(
-        outstanding_microcredits=sum(summary.outstanding_microcredits for summary in found),
-        paid_microcredits=sum(summary.paid_microcredits for summary in found),
+        outstanding_microcredits=sum(summary.outstanding_microcredits for summary in result),
+        paid_microcredits=sum(summary.paid_microcredits for summary in result),
         earners=tuple(sorted(earned.values(), key=lambda earner: -earner.paid_microcredits)),
-        tasks=tuple(task for summary in found for task in summary.tasks),
-        anomalies=tuple(line for summary in found for line in summary.anomalies),
+        tasks=tuple(task for summary in result for task in summary.tasks),
+        anomalies=tuple(line for summary in result for line in summary.anomalies),
     )
 
 
@@ -147,11 +147,11 @@ async def show_payments(visit: Visit, names: Names, tasks: Tasks, asked: Asked) 
         task = str(select.value or "")
         sheet.props["href"] = f"/files/payments?task={task}"
         sheet.update()
-        found = await visit.platform.read_page(Payment, "/v1/payments", task=task, limit=MOST_PAYMENTS)
+        result = await visit.platform.read_page(Payment, "/v1/payments", task=task, limit=MOST_PAYMENTS)
         place.clear()
         with place:
             nothing = ("payments", "Nothing was paid.", "Payments appear when a round is settled.")
-            rows = [_payment(visit, names, tasks, each) for each in found]
+            rows = [_payment(visit, names, tasks, item) for item in result]
             table(PAYMENT_COLUMNS, rows, key="number", label="Payments", nothing=nothing, search=len(rows) > 12)
 
     await draw()
@@ -199,7 +199,7 @@ async def show_prices(visit: Visit, names: Names, tasks: Tasks, asked: Asked) ->
         first = max(1, task.round - MOST_ROUNDS + 1)
         path = f"/v1/tasks/{task.id}/rounds"
         asks = (visit.platform.read(Quote, f"{path}/{number}/prices") for number in range(first, task.round + 1))
-        quotes = [each for each in await asyncio.gather(*asks, return_exceptions=True) if isinstance(each, Quote)]
+        quotes = [item for item in await asyncio.gather(*asks, return_exceptions=True) if isinstance(item, Quote)]
         place.clear()
         with place, ui.element("div").classes("c-grid").style("--least: 380px"):
             for title, unit, series in course(quotes):

@@ -60,18 +60,18 @@ async def show(visit: Visit, device: str = "", task: str = "") -> None:
                 "shield", "Nothing was given away yet.", "Charges appear when devices deliver noised updates of a task."
             )
         return
-    chosen = next((each for each in tasks if each["id"] == task), tasks[0])
-    options = {each["id"]: f"{each['specification']['name']} ({each['state']})" for each in tasks}
+    chosen = next((item for item in tasks if item["id"] == task), tasks[0])
+    options = {item["id"]: f"{item['specification']['name']} ({item['state']})" for item in tasks}
     with card(label="Task"):
         select = ui.select(options, value=chosen["id"], label="Task", with_input=True).props("outlined dense")
         select.style("max-width: 420px")
         place = ui.element("div").classes("c-stack").style("gap: var(--gap)")
 
     async def draw() -> None:
-        found = next(each for each in tasks if each["id"] == select.value)
+        result = next(task for task in tasks if task["id"] == select.value)
         place.clear()
         with place:
-            await _task(visit, found, names)
+            await _task(visit, result, names)
 
     await draw()
     select.on_value_change(doing(visit, draw))
@@ -79,7 +79,7 @@ async def show(visit: Visit, device: str = "", task: str = "") -> None:
 
 async def _task(visit: Visit, task: Json, names: Names) -> None:
     enrolments = await visit.platform.all(f"/v1/tasks/{task['id']}/enrolments", most=MOST_DEVICES)
-    devices = [each["device_id"] for each in enrolments]
+    devices = [enrolment["device_id"] for enrolment in enrolments]
     reports, at_limit = await asyncio.gather(
         visit.house.reports.of(visit.platform, devices),
         visit.house.reports.of(visit.platform, devices, DEFAULT_LIMIT.delta),
@@ -87,14 +87,14 @@ async def _task(visit: Visit, task: Json, names: Names) -> None:
     rows = [_row(task, *pair, names) for pair in zip(reports, at_limit, strict=True)]
     text(promise(task["specification"]))
     facts(who_sees(task["specification"]))
-    charged = [each for each in rows if each["rounds"]]
-    finite = sorted((each for each in charged if each["here"] not in ("–", "∞")), key=lambda each: -each["here_sort"])
+    charged = [row for row in rows if row["rounds"]]
+    finite = sorted((item for item in charged if item["here"] not in ("–", "∞")), key=lambda item: -item["here_sort"])
     if finite:
         top = finite[:MOST_BARS]
         options = bars(
             palette(visit.dark),
-            [each["name"] for each in top],
-            [round(each["here_sort"], 3) for each in top],
+            [item["name"] for item in top],
+            [round(item["here_sort"], 3) for item in top],
             unit=f"ε in this task at δ = {words.number(reports[0]['delta'])}",
         )
         chart(options, "ε spent in this task by device", height=70 + 24 * len(top))
@@ -114,7 +114,7 @@ async def _task(visit: Visit, task: Json, names: Names) -> None:
 
 def _row(task: Json, report: Json, at_limit: Json, names: Names) -> dict[str, Any]:
     share = share_of_limit(at_limit)
-    here = next((each for each in report["tasks"] if each["task_id"] == task["id"]), None)
+    here = next((item for item in report["tasks"] if item["task_id"] == task["id"]), None)
     device = names.devices.get(report["device_id"], {})
     spent = words.figure(here["epsilon"]) if here else None
     return {
@@ -137,8 +137,8 @@ def _row(task: Json, report: Json, at_limit: Json, names: Names) -> dict[str, An
 
 async def _one_device(visit: Visit, device_id: str, names: Names) -> None:
     report = await visit.platform.get(f"/v1/privacy/{device_id}")
-    found = await asyncio.gather(*(visit.platform.task(each["task_id"]) for each in report["tasks"]))
-    tasks = {each["id"]: each for each in found}
+    result = await asyncio.gather(*(visit.platform.task(item["task_id"]) for item in report["tasks"]))
+    tasks = {item["id"]: item for item in result}
     link("All devices", "/privacy")
     with grid(220, even=True):
         tile(
@@ -147,15 +147,15 @@ async def _one_device(visit: Visit, device_id: str, names: Names) -> None:
         tile("ε over all tasks", words.number(report["epsilon"]), f"at δ = {words.number(report['delta'])}")
         tile("Tasks", str(len(report["tasks"])), "with a charge")
     note("shield", f"{words.strength(report['epsilon'])[:1].upper()}{words.strength(report['epsilon'])[1:]}.")
-    for each in report["tasks"]:
-        task = tasks[each["task_id"]]
+    for entry in report["tasks"]:
+        task = tasks[entry["task_id"]]
         with card(task["specification"]["name"]):
             link("Open the task", f"/tasks/{task['id']}")
-            unit = words.UNIT_WORDS.get(each["unit"], each["unit"])
+            unit = words.UNIT_WORDS.get(entry["unit"], entry["unit"])
             facts(
                 [
-                    ("ε in this task", words.epsilon(each["epsilon"])),
-                    ("Rounds charged", str(each["rounds"])),
+                    ("ε in this task", words.epsilon(entry["epsilon"])),
+                    ("Rounds charged", str(entry["rounds"])),
                     ("Hides", unit),
                     *who_sees(task["specification"]),
                 ]

@@ -76,7 +76,7 @@ async def names_of(visit: Visit, task_id: str) -> Names:
         graph: Graph = await visit.house.graphs.graph(visit.platform, task=task_id)
     except Refused:
         return Names()
-    return Names({each["id"]: dict(each) for each in graph.devices})
+    return Names({device["id"]: dict(device) for device in graph.devices})
 
 
 async def _tabs(visit: Visit, watch: Watch, names: Names, chosen: str) -> None:
@@ -128,7 +128,7 @@ def _bar(watch: Watch) -> None:
         text(f"{joined} of at least {words.count(least, 'device')} have joined. {start}")
         bar(joined / least, "Devices that joined")
         return
-    done = sum(1 for each in watch.rounds.values() if each.state is RoundState.DONE)
+    done = sum(1 for item in watch.rounds.values() if item.state is RoundState.DONE)
     left = seconds_left(task, watch.in_order())
     with ui.element("div").classes("c-row").style("justify-content: space-between"):
         text(f"{done} of {words.count(spec.rounds, 'round')} done", "c-num")

@@ -53,11 +53,11 @@ async def show(visit: Visit, watch: Watch, names: Names) -> None:
 
             async def draw() -> None:
                 number = int(select.value or 0)
-                found = await visit.platform.read(RoundDetail, f"/v1/tasks/{watch.id}/rounds/{number}")
-                heads = await _heads(visit, watch, found.round)
+                result = await visit.platform.read(RoundDetail, f"/v1/tasks/{watch.id}/rounds/{number}")
+                heads = await _heads(visit, watch, result.round)
                 place.clear()
                 with place:
-                    _round(visit, names, found.participations, number, heads)
+                    _round(visit, names, result.participations, number, heads)
 
             await draw()
             select.on_value_change(doing(visit, draw))
@@ -70,7 +70,11 @@ async def _heads(visit: Visit, watch: Watch, round_: Round) -> dict[str, str]:
     if watch.spec.topology != "clusters":
         return {}
     plan = await visit.platform.read(Plan, f"/v1/tasks/{watch.id}/plan", version=round_.plan_version)
-    return {seat.device_id: seat.head_device_id for seat in plan.seats if seat.role is Role.MEMBER}
+    return {
+        assignment.device_id: assignment.head_device_id
+        for assignment in plan.assignments
+        if assignment.role is Role.MEMBER
+    }
 
 
 def _round(
@@ -91,7 +95,7 @@ def _round(
     share_of = dict(shares)
     table(
         COLUMNS,
-        [_row(visit, names, each, share_of) for each in participations],
+        [_row(visit, names, participation, share_of) for participation in participations],
         key="device",
         label=f"Contributions of round {number}",
         nothing=("groups", "Nobody took part.", "The round had no participants."),
@@ -118,7 +122,7 @@ def _row(visit: Visit, names: Names, each: Participation, share_of: dict[str, fl
         "size_sort": each.payload_bytes,
         "at": visit.moment(each.delivered_at),
         "figures": figures or "–",
-        "note": each.note or (f"set aside by the rule: {each.aside}" if each.aside else ""),
+        "note": each.note or (f"set aside by the rule: {each.excluded_because}" if each.excluded_because else ""),
     }
 
 
@@ -127,20 +131,20 @@ async def _joined(visit: Visit, watch: Watch, names: Names) -> None:
         visit.platform.read_all(Enrolment, f"/v1/tasks/{watch.id}/enrolments"),
         visit.platform.read(Summary, "/v1/payments/summary", task=watch.id),
     )
-    paid = {each.device_id: each.paid_microcredits for each in summary.earners}
+    paid = {earner.device_id: earner.paid_microcredits for earner in summary.earners}
     rows = [
         {
-            "device": each.device_id,
-            "name": names.device(each.device_id),
-            "name_href": f"/trust?device={each.device_id}",
-            **state_cell("state", each.state),
-            "samples": f"{each.samples:,}",
-            "samples_sort": each.samples,
-            "paid": words.credits(paid.get(each.device_id, 0)),
-            "paid_sort": paid.get(each.device_id, 0) / words.MICRO,
-            "joined": visit.moment(each.enrolled_at),
+            "device": enrolment.device_id,
+            "name": names.device(enrolment.device_id),
+            "name_href": f"/trust?device={enrolment.device_id}",
+            **state_cell("state", enrolment.state),
+            "samples": f"{enrolment.samples:,}",
+            "samples_sort": enrolment.samples,
+            "paid": words.credits(paid.get(enrolment.device_id, 0)),
+            "paid_sort": paid.get(enrolment.device_id, 0) / words.MICRO,
+            "joined": visit.moment(enrolment.enrolled_at),
         }
-        for each in enrolments
+        for enrolment in enrolments
     ]
     with card("Who joined", "Samples are what each device says it holds."):
         table(

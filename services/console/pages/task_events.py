@@ -36,14 +36,14 @@ async def show(visit: Visit, watch: Watch, names: Names) -> None:
         place = ui.element("div")
 
     def draw() -> None:
-        kinds = sorted({str(each.kind) for each in watch.events})
-        devices = sorted({each.device_id for each in watch.events if each.device_id})
+        kinds = sorted({str(event.kind) for event in watch.events})
+        devices = sorted({event.device_id for event in watch.events if event.device_id})
         kind.set_options(kinds, value=kind.value)
-        device.set_options({each: names.device(each) for each in devices}, value=device.value)
-        found = [each for each in reversed(watch.events) if _fits(each, kind.value, device.value, words_in.value)]
+        device.set_options({item: names.device(item) for item in devices}, value=device.value)
+        result = [event for event in reversed(watch.events) if _fits(event, kind.value, device.value, words_in.value)]
         place.clear()
         with place:
-            _log(visit, names, found, len(watch.events))
+            _log(visit, names, result, len(watch.events))
 
     draw()
     for control in (kind, device, words_in):

@@ -1,4 +1,4 @@
-"""A task's plan, drawn over the trust graph and listed seat by seat."""
+"""A task's plan, drawn over the trust graph and listed assignment by assignment."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def show(visit: Visit, watch: Watch, names: Names) -> None:
     shown = {"version": -1}
 
     async def draw() -> None:
-        version = max((each.plan_version for each in watch.rounds.values()), default=0)
+        version = max((item.plan_version for item in watch.rounds.values()), default=0)
         if version == shown["version"]:
             return
         shown["version"] = version
@@ -85,8 +85,8 @@ async def _graph(visit: Visit, watch: Watch) -> Graph | None:
 
 async def _living(visit: Visit) -> frozenset[str]:
     """Cells that a station serves now."""
-    found = (await visit.platform.get("/v1/cells"))["items"]
-    return frozenset(cell.id for cell in map(Cell.from_json, found) if cell.station)
+    result = (await visit.platform.get("/v1/cells"))["items"]
+    return frozenset(cell.id for cell in map(Cell.from_json, result) if cell.station)
 
 
 def _cells(plan: Json, living: frozenset[str]) -> None:
@@ -120,7 +120,7 @@ def _draw(
                 "It is made when the first round opens, from who has joined and who trusts whom.",
             )
         return
-    known = {each["device_id"]: names.device(each["device_id"]) for each in plan["seats"]}
+    known = {item["device_id"]: names.device(item["device_id"]) for item in plan["assignments"]}
     drawing = draw_plan(plan, graph, known)
     with card("Who exchanges with whom", f"Plan {plan['version']}: {drawing.said}."):
         network(
@@ -138,11 +138,11 @@ def _draw(
     with card("Seats", "Where everybody sits, and why."):
         table(
             COLUMNS,
-            [_row(seat, names) for seat in plan["seats"]],
+            [_row(assignment, names) for assignment in plan["assignments"]],
             key="device",
             label="Seats",
             nothing=("hub", "The plan is empty.", "Nobody takes part."),
-            search=len(plan["seats"]) > 8,
+            search=len(plan["assignments"]) > 8,
             csv_name=f"plan-{watch.spec.name}.csv",
         )
 
@@ -159,7 +159,7 @@ def _verdict(plan: Json, names: Names) -> None:
     details = plan["details"]
     if "stable" in details:
         if details["stable"]:
-            gain = details.get("mean_payoff", 0.0) - details.get("mean_alone", 0.0)
+            gain = details.get("mean_payoff", 0.0) - details.get("mean_solo_payoff", 0.0)
             note(
                 "verified",
                 f"Stable: nobody gains by moving. The mean payoff is {gain:.2f} above that of being alone.",
@@ -185,37 +185,37 @@ def _verdict(plan: Json, names: Names) -> None:
     rows += [
         (
             f"The same with a {name} mesh",
-            f"{words.number(each['pseudo_training_time'])} s, {each['noised']:.0f} devices noised"
-            + (f"; not chosen: {each['why_not']}" if each.get("why_not") else ""),
+            f"{words.number(item['pseudo_training_time'])} s, {item['noised']:.0f} devices noised"
+            + (f"; not chosen: {item['why_not']}" if item.get("why_not") else ""),
         )
-        for name, each in baselines.items()
+        for name, item in baselines.items()
     ]
     if rows:
         with card("The planner's figures"):
             facts(rows)
 
 
-def _row(seat: Json, names: Names) -> dict[str, Any]:
+def _row(assignment: Json, names: Names) -> dict[str, Any]:
     return {
-        "device": seat["device_id"],
-        "name": names.device(seat["device_id"]),
-        "name_href": f"/trust?device={seat['device_id']}",
-        "role": seat["role"],
-        "place": _place(seat, names),
-        "noise": noise_words(seat),
-        "noise_sort": seat["noise_multiplier"],
-        "payoff": words.number(seat["payoff"]) if seat["payoff"] else "–",
-        "payoff_sort": seat["payoff"],
-        "because": seat["because"],
+        "device": assignment["device_id"],
+        "name": names.device(assignment["device_id"]),
+        "name_href": f"/trust?device={assignment['device_id']}",
+        "role": assignment["role"],
+        "place": _place(assignment, names),
+        "noise": noise_words(assignment),
+        "noise_sort": assignment["noise_multiplier"],
+        "payoff": words.number(assignment["payoff"]) if assignment["payoff"] else "–",
+        "payoff_sort": assignment["payoff"],
+        "because": assignment["because"],
     }
 
 
-def _place(seat: Json, names: Names) -> str:
-    if seat["neighbours"]:
-        return words.count(len(seat["neighbours"]), "neighbour")
-    if seat["block"] >= 0:
-        cell = seat.get("cell") or f"cell {seat['group'] + 1}"
-        return f"{cell}, block {seat['block']}"
-    if seat["head_device_id"]:
-        return f"cluster of {names.device(seat['head_device_id'])}"
+def _place(assignment: Json, names: Names) -> str:
+    if assignment["neighbours"]:
+        return words.count(len(assignment["neighbours"]), "neighbour")
+    if assignment["block"] >= 0:
+        cell = assignment.get("cell") or f"cell {assignment['group'] + 1}"
+        return f"{cell}, block {assignment['block']}"
+    if assignment["head_device_id"]:
+        return f"cluster of {names.device(assignment['head_device_id'])}"
     return "–"

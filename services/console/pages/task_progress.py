@@ -57,7 +57,7 @@ async def show(visit: Visit, watch: Watch, names: Names) -> None:
 
 
 def _state(watch: Watch) -> list[tuple[int, str]]:
-    return [(each.number, each.state) for each in watch.in_order()]
+    return [(item.number, item.state) for item in watch.in_order()]
 
 
 class _Curves:
@@ -98,12 +98,12 @@ class _Curves:
             self._select.set_options(names, value=self._select.value or names[:DEFAULT_CURVES])
             self._draw()
             return
-        for name, each in self._charts.items():
+        for name, item in self._charts.items():
             new = self._options(rounds, name)
-            if new["series"] != each.options.get("series"):
-                each.options.clear()
-                each.options.update(new)
-                each.update()
+            if new["series"] != item.options.get("series"):
+                item.options.clear()
+                item.options.update(new)
+                item.update()
 
 
 def _rounds(visit: Visit, watch: Watch) -> None:
@@ -113,7 +113,7 @@ def _rounds(visit: Visit, watch: Watch) -> None:
     columns = [*COLUMNS, *(Column(f"m{number}", head, "number") for number, head in enumerate(heads))]
     table(
         columns,
-        [_row(visit, each, metrics) for each in rounds],
+        [_row(visit, item, metrics) for item in rounds],
         key="number",
         label="Rounds",
         nothing=("hourglass_empty", "No round has opened.", "The first one opens when the task starts."),

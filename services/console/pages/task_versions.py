@@ -43,7 +43,7 @@ async def show(visit: Visit, watch: Watch, names: Names) -> None:
             ),
         ):
             better = watch.task.better
-            rows = [_row(visit, each, better) for each in sorted(models, key=lambda each: (-each.version, each.line))]
+            rows = [_row(visit, each, better) for each in sorted(models, key=lambda item: (-item.version, item.line))]
             nothing = ("inventory_2", "There is no version yet.", "The first is made by the first round.")
             table(COLUMNS, rows, key="key", label="Versions", nothing=nothing, csv_name="versions.csv")
 

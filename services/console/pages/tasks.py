@@ -60,13 +60,13 @@ async def show(visit: Visit, state: str = "") -> None:
 
 async def read(visit: Visit, state: str) -> list[Task]:
     """The newest tasks in a state."""
-    mine = {} if visit.is_admin else {"publisher": visit.person.subject}
-    return await visit.platform.read_all(Task, "/v1/tasks", most=MOST_TASKS, state=state, **mine)
+    own = {} if visit.is_admin else {"publisher": visit.person.subject}
+    return await visit.platform.read_all(Task, "/v1/tasks", most=MOST_TASKS, state=state, **own)
 
 
 def draw(visit: Visit, tasks: list[Task]) -> None:
     """The table."""
-    columns = [each for each in COLUMNS if visit.is_admin or each.name != "publisher"]
+    columns = [item for item in COLUMNS if visit.is_admin or item.name != "publisher"]
     table(
         columns,
         [row_of(visit, task) for task in tasks],

@@ -59,7 +59,7 @@ async def _choose_task(visit: Visit) -> str:
                 "You see the ties among the devices of your tasks. Publish a task first.",
             )
         return ""
-    options = {each["id"]: each["specification"]["name"] for each in tasks}
+    options = {task["id"]: task["specification"]["name"] for task in tasks}
     select = ui.select(options, value=tasks[0]["id"], label="Devices of the task").props("outlined dense")
     select.on_value_change(lambda: ui.navigate.to(f"/trust?task={select.value}")).style("max-width: 320px")
     return str(tasks[0]["id"])
@@ -106,7 +106,7 @@ class Board:
         graph, owners = await asyncio.gather(
             house.graphs.graph(visit.platform, task=self._task, at=self._at, fresh=fresh), owners_of(visit)
         )
-        self._graph, self._names = graph, Names({each["id"]: dict(each) for each in graph.devices}, owners)
+        self._graph, self._names = graph, Names({device["id"]: dict(device) for device in graph.devices}, owners)
 
     def _build_controls(self) -> None:
         visit = self._visit
@@ -133,12 +133,12 @@ class Board:
     def _suggest(self, typed: str) -> None:
         assert self._graph is not None
         self._hits.clear()
-        found = self._graph.search(typed, most=8)
+        result = self._graph.search(typed, most=8)
         with self._hits:
-            for number in found:
+            for number in result:
                 hit = say("button", self._graph.names[number], "c-peer")
                 hit.on("click", doing(self._visit, partial(self._found, self._graph.ids[number])), args=[])
-            if typed and not found:
+            if typed and not result:
                 text("No device is called so.", "c-faint c-small")
 
     async def _found(self, device_id: str) -> None:

@@ -77,8 +77,8 @@ async def _peers(visit: Visit, device_id: str, graph: Graph | None) -> list[Json
     centre = graph.number_of[device_id]
     ties = [(graph.b[t], t) for t in (graph.a == centre).nonzero()[0]]
     ties += [(graph.a[t], t) for t in (graph.b == centre).nonzero()[0]]
-    found = [{"device_id": graph.ids[peer], "trust": float(graph.trust[t])} for peer, t in ties]
-    return sorted(found, key=lambda each: -float(each["trust"]))[:MOST_PEERS]
+    result = [{"device_id": graph.ids[peer], "trust": float(graph.trust[t])} for peer, t in ties]
+    return sorted(result, key=lambda item: -float(item["trust"]))[:MOST_PEERS]
 
 
 def _peer(visit: Visit, device_id: str, peer: Json, names: Names, open_tie: Callable[[str, str], Any]) -> None:
@@ -98,8 +98,8 @@ async def _history(visit: Visit, device_id: str, names: Names) -> None:
     with card("Lately", "What it did with others, newest first."):
         if not items:
             text("Nothing was recorded.", "c-faint")
-        for each in items:
-            _interaction(visit, device_id, each, names)
+        for item in items:
+            _interaction(visit, device_id, item, names)
 
 
 def _interaction(visit: Visit, device_id: str, each: Json, names: Names) -> None:
@@ -141,7 +141,7 @@ async def show_tie(visit: Visit, a: str, b: str, names: Names, graph: Graph | No
         _path(pair, names)
         for relation in pair["relations"]:
             note("diversity_3", f"{relation['kind']} ({relation['strength']:.2f}): {relation['because']}")
-        points = [(each["at"] * 1000.0, each["direct"]) for each in history["items"]]
+        points = [(item["at"] * 1000.0, item["direct"]) for item in history["items"]]
         if len(points) > 1:
             colours = palette(visit.dark)
             curve = lines(colours, [("direct trust", points)], across="", up="direct trust", time=True)

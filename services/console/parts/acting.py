@@ -39,7 +39,9 @@ def doing(visit: Visit, act: Callable[..., Any]) -> Callable[..., Awaitable[None
         await run(event)
 
     # NiceGUI looks at a handler's parameters to decide whether to pass the event on.
-    wanted = [each for each in inspect.signature(act).parameters.values() if each.default is each.empty]
+    wanted = [
+        parameter for parameter in inspect.signature(act).parameters.values() if parameter.default is parameter.empty
+    ]
     handlers: dict[int, Callable[..., Awaitable[None]]] = {0: without, 1: with_event}
     return handlers.get(len(wanted), run)
 
@@ -88,7 +90,7 @@ class View(Generic[T]):
         """Reads, and draws when something is different. Nobody's action: the session's idle time goes on."""
         async with self._busy:
             try:
-                found = await self._read()
+                match = await self._read()
             except SignedOut as error:
                 if ui.context.client.has_socket_connection:
                     leave(str(error))
@@ -99,11 +101,11 @@ class View(Generic[T]):
                 self._remember(sentence(error))
                 return
             self._remember("")
-            if found != self._shown or self._shown is None:
-                self._shown = found
+            if match != self._shown or self._shown is None:
+                self._shown = match
                 self._place.clear()
                 with self._place:
-                    result = self._draw(found)
+                    result = self._draw(match)
                     if inspect.isawaitable(result):
                         await result
 

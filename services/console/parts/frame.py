@@ -118,9 +118,9 @@ def _frame(visit: Visit, path: str) -> None:
     ui.add_head_html(HEAD)
     ui.dark_mode(visit.dark)
     ui.colors(primary="#1f8b87" if visit.dark else "#0f6b6b", negative="#ff9a90" if visit.dark else "#b3261e")
-    mine = [each for each in MENU if visit.person.role in each[3]]
+    own = [item for item in MENU if visit.person.role in item[3]]
     with ui.header().classes("c-header"):
-        if mine:
+        if own:
             toggle = ui.button(icon="menu", color=None).props('flat round dense aria-label="Menu"').classes("c-menu")
             toggle.on("click", js_handler="() => document.documentElement.classList.toggle('c-open')")
         with ui.element("a").classes("c-brand").props(f"href={home_of(visit.person.role)}"):
@@ -134,8 +134,8 @@ def _frame(visit: Visit, path: str) -> None:
         ).on("click", js_handler="() => window.coterieLook()")
         with ui.element("form").props("method=post action=/signout").style("margin: 0"):
             ui.button(icon="logout").props('flat round dense color=inherit type=submit aria-label="Sign out"')
-    if mine:
-        _menu(mine, path)
+    if own:
+        _menu(own, path)
 
 
 def _menu(mine: list[tuple[str, str, str, frozenset[str]]], path: str) -> None:

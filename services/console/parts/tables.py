@@ -86,8 +86,8 @@ def table(
     if search or csv_name:
         bar = ui.element("div").classes("c-row")
     made = ui.table(
-        columns=[each.for_quasar() for each in columns],
-        rows=[dict(each) for each in rows],
+        columns=[item.for_quasar() for item in columns],
+        rows=[dict(row) for row in rows],
         row_key=key,
         pagination=per_page if len(rows) > per_page else None,
     )
@@ -114,9 +114,9 @@ def as_csv(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> byte
     """The rows as a spreadsheet; text that a spreadsheet would take for a formula is quoted with an apostrophe."""
     out = io.StringIO()
     writer = csv.writer(out)
-    writer.writerow([each.label for each in columns])
+    writer.writerow([column.label for column in columns])
     for row in rows:
-        writer.writerow([_plain(row.get(f"{each.name}_sort", row.get(each.name, ""))) for each in columns])
+        writer.writerow([_plain(row.get(f"{column.name}_sort", row.get(column.name, ""))) for column in columns])
     return out.getvalue().encode()
 
 

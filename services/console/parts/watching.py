@@ -66,8 +66,8 @@ class Watch:
         self.task = await self.visit.platform.read(Task, f"/v1/tasks/{self.id}")
         await self._read()
         if before != (self.task, self.events[-1:], self.rounds.get(self.task.round), self.participations):
-            for each in self.listeners:
-                each()
+            for listener in self.listeners:
+                listener()
 
     async def _read(self) -> None:
         await asyncio.gather(self._read_rounds(), self._read_events(), self._read_open_round())
@@ -77,7 +77,7 @@ class Watch:
             page, cursor = await self.visit.platform.page(
                 f"/v1/tasks/{self.id}/rounds", limit=PAGE_ITEMS, cursor=self._cursor
             )
-            self.rounds.update({each.number: each for each in map(Round.from_json, page)})
+            self.rounds.update({item.number: item for item in map(Round.from_json, page)})
             if not cursor:
                 return
             self._cursor = cursor

@@ -30,7 +30,7 @@ class Directory:
         async with self._reading_owners:
             if self._now() - self._owners_at > fresh_seconds:
                 owners = await platform.all("/v1/owners")
-                self._owners, self._owners_at = {each["id"]: each for each in owners}, self._now()
+                self._owners, self._owners_at = {owner["id"]: owner for owner in owners}, self._now()
         return self._owners
 
     async def names(self, platform: Platform, *, fresh_seconds: float = FRESH_SECONDS) -> Names:
@@ -41,7 +41,7 @@ class Directory:
                 devices, owners = await asyncio.gather(
                     platform.all("/v1/devices"), self.owners(platform, fresh_seconds=fresh_seconds)
                 )
-                self._names = Names({each["id"]: each for each in devices}, owners, self._now())
+                self._names = Names({device["id"]: device for device in devices}, owners, self._now())
         return self._names
 
     @staticmethod

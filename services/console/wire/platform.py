@@ -136,13 +136,13 @@ class Platform:
 
     async def read_page(self, kind: type[R], path: str, *, limit: int = 100, **params: Any) -> list[R]:
         """The first records of a list."""
-        found, _ = await self.page(path, limit=limit, **params)
-        return [kind.from_json(each) for each in found]
+        result, _ = await self.page(path, limit=limit, **params)
+        return [kind.from_json(item) for item in result]
 
     async def read_all(self, kind: type[R], path: str, *, most: int = 100_000, **params: Any) -> list[R]:
         """A whole list of records, at most so many."""
-        found = await self.all(path, most=most, **params)
-        return [kind.from_json(each) for each in found]
+        result = await self.all(path, most=most, **params)
+        return [kind.from_json(item) for item in result]
 
     async def find(self, path: str, **params: Any) -> Json | None:
         """A document, or None when there is none."""

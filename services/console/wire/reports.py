@@ -37,4 +37,4 @@ class Reports:
                 self._known[device_id, delta] = known
             return known
 
-        return list(await asyncio.gather(*(one(each) for each in device_ids)))
+        return list(await asyncio.gather(*(one(item) for item in device_ids)))

@@ -80,7 +80,7 @@ ACCESS: dict[str, Roles] = {
     "list_participations": _ALL,
     "list_events": _PUBLISHERS,
     "list_models": _ALL,
-    "tell_measurement": _ALL,
+    "report_measurement": _ALL,
     "list_measurements": _ALL,
     "replay_task": _PUBLISHERS,
     "ask_evaluation": _PUBLISHERS,

@@ -64,8 +64,10 @@ async def get_keys(device_id: DeviceId, platform: Platform) -> JsonResponse:
     """Of any device whose id the caller was given, so that owners can compare its fingerprint before they believe it;
     nothing else of it is told."""
     with acting_as(SERVICE):  # to its registry a device may ask for its owner's devices alone
-        found = to_json(await platform.registry.GetDevice(trust_pb2.GetDeviceRequest(device_id=device_id)))
-    return JsonResponse({name: found[name] for name in ("id", "owner_id", "signing_key", "sealing_key", "key_version")})
+        result = to_json(await platform.registry.GetDevice(trust_pb2.GetDeviceRequest(device_id=device_id)))
+    return JsonResponse(
+        {name: result[name] for name in ("id", "owner_id", "signing_key", "sealing_key", "key_version")}
+    )
 
 
 @router.patch("/v1/devices/{device_id}", response_model=Device, summary="Change a device's profile")

@@ -51,10 +51,10 @@ async def versions(platform: Platform) -> JsonResponse:
 
 def _build(replicas: list[Told]) -> Told:
     """What a service's first replica that serves says, and what they all say."""
-    first = next((each for each in replicas if each["state"] == "serving"), replicas[0])
-    ends = [each["certificate_ends_at"] for each in replicas if each["certificate_ends_at"]]
+    first = next((replica for replica in replicas if replica["state"] == "serving"), replicas[0])
+    ends = [replica["certificate_ends_at"] for replica in replicas if replica["certificate_ends_at"]]
     common = {"version": first["version"], "commit": first["commit"], "certificate_ends_at": min(ends, default=0.0)}
-    return {**common, "replicas": [{**each, "calls": int(each["calls"])} for each in replicas]}
+    return {**common, "replicas": [{**replica, "calls": int(replica["calls"])} for replica in replicas]}
 
 
 @router.get(

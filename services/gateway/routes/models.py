@@ -38,8 +38,8 @@ async def upload_model(request: Request, gateway: Gateway) -> JsonResponse:
     check_size(size, limit)
     admission = await gateway.platform.tasks.AdmitModel(aggregation_pb2.AdmitModelRequest(size_bytes=size or 0))
     limit = min(limit, admission.max_bytes)
-    found, _ = await gateway.blobs.put(pieces_of(request), max_bytes=limit, digest=digest)
-    question = aggregation_pb2.RegisterModelRequest(digest=found)
+    result, _ = await gateway.blobs.put(pieces_of(request), max_bytes=limit, digest=digest)
+    question = aggregation_pb2.RegisterModelRequest(digest=result)
     return message_response(await gateway.platform.tasks.RegisterModel(question, timeout=REGISTER_SECONDS), 201)
 
 

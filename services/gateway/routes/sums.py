@@ -115,7 +115,7 @@ async def get_sum_letters(place: Place, gateway: Gateway) -> Response:
 async def _framed(blobs: BlobStore, letters: Sequence[pb.SumLetter]) -> AsyncIterator[bytes]:
     def read(some: Sequence[pb.SumLetter]) -> bytes:
         return b"".join(
-            framed(each.device_id, bytes(blobs.read(each.digest, each.start, each.length))) for each in some
+            framed(item.device_id, bytes(blobs.read(item.digest, item.start, item.length))) for item in some
         )
 
     for start in range(0, len(letters), LETTERS_AT_ONCE):
@@ -137,9 +137,9 @@ async def put_ready_check(place: Place, device_id: DeviceId, body: ReadyCheck, p
 @router.get(_AT + "/survivors", response_model=SurvivorList, summary="Survivors to agree to")
 async def get_survivors(place: Place, platform: Platform) -> JsonResponse:
     """They never change within a session."""
-    found = await platform.sums.GetSurvivors(_reader(place))
+    result = await platform.sums.GetSurvivors(_reader(place))
     return JsonResponse(
-        {"survivors": [[each.device_id, each.root] for each in found.survivors], "digest": found.digest}
+        {"survivors": [[survivor.device_id, survivor.root] for survivor in result.survivors], "digest": result.digest}
     )
 
 

@@ -191,8 +191,8 @@ async def replay_task(
 async def ask_evaluation(request: Request, task_id: TaskId, gateway: Gateway, wait: WaitSeconds = 0) -> JsonResponse:
     """One file of models, stacked along a new first dimension, made of some of a round's updates each; without a digest
     there is nothing to ask yet. Fetch it as any model, and answer."""
-    question = aggregation_pb2.AskEvaluationRequest(task_id=task_id, wait_seconds=wait)
-    call = gateway.platform.tasks.AskEvaluation(question, timeout=wait + REPLAY_SECONDS)
+    question = aggregation_pb2.GetEvaluationRequest(task_id=task_id, wait_seconds=wait)
+    call = gateway.platform.tasks.GetEvaluation(question, timeout=wait + REPLAY_SECONDS)
     return message_response(await gateway.long_poller.wait(request, call))
 
 
@@ -232,11 +232,11 @@ async def list_models(task_id: TaskId, platform: Platform, limit: Limit = 100, c
     response_class=Response,
     summary="Tell what a version measured",
 )
-async def tell_measurement(task_id: TaskId, version: Version, body: Figures, platform: Platform) -> Response:
+async def report_measurement(task_id: TaskId, version: Version, body: Figures, platform: Platform) -> Response:
     """A device tells its own figures of the newest version, without an update; the first it tells stay. A publisher's
     evaluator tells its figures of any version; they are kept apart from the devices'."""
-    request = to_proto(aggregation_pb2.TellMeasurementRequest, body, task_id=task_id, version=version)
-    await platform.tasks.TellMeasurement(request)
+    request = to_proto(aggregation_pb2.ReportMeasurementRequest, body, task_id=task_id, version=version)
+    await platform.tasks.ReportMeasurement(request)
     return Response(status_code=204)
 
 

@@ -90,9 +90,9 @@ class NewTask(Body):
     rule: Annotated[OpenEnum, Field(max_length=100, examples=["nnm+trimmed-mean"])] = ""
     """How a round's updates become a step of the model; empty means "mean". Its parameters stand under "rule" in
     `parameters`."""
-    pace: Literal["synchronous", "asynchronous", ""] = ""
+    mode: Literal["synchronous", "asynchronous", ""] = ""
     """Whether rounds wait for their devices, or step as soon as a buffer of updates is full, however stale; empty means
-    "synchronous". Its parameters stand under "pace" in `parameters`: `buffer`, `staleness_exponent`,
+    "synchronous". Its parameters stand under "asynchronous" in `parameters`: `buffer`, `staleness_exponent`,
     `staleness_limit`."""
     keep_rounds: Annotated[int, Field(ge=-1, le=100_000)] = 0
     """Rounds whose updates stay stored, for a replay; -1 means none, 0 means none of a synchronous task and 100 of an

@@ -31,7 +31,7 @@ async def with_runs(platform: ServiceClients, text: str) -> str:
     if not isinstance(question, dict) or "tasks" not in question:
         return text
     named, given = question.pop("tasks"), question.pop("measured", [])
-    if not isinstance(named, list) or not all(isinstance(each, str) for each in named) or not named:
+    if not isinstance(named, list) or not all(isinstance(item, str) for item in named) or not named:
         raise NothingMeasured('tasks must be a list of task ids, such as {"tasks": ["tsk_…", …]}')
     if not isinstance(given, list):
         raise NothingMeasured("measured must be a list of runs, or be left out")
@@ -56,7 +56,7 @@ async def with_runs(platform: ServiceClients, text: str) -> str:
 async def _run(platform: ServiceClients, task: aggregation_pb2.MeasuredTask) -> dict[str, float]:
     """A task as a run, with the mean noise of those who work in its plan."""
     plan = await platform.topology.GetPlan(topology_pb2.GetPlanRequest(task_id=task.task_id))
-    noise = [seat.noise_multiplier for seat in plan.seats if seat.role != words.ROLE_IDLE]
+    noise = [assignment.noise_multiplier for assignment in plan.assignments if assignment.role != words.ROLE_IDLE]
     return {
         "noise": fmean(noise) if noise else 0.0,
         "non_iid": task.non_iid,

@@ -69,10 +69,10 @@ async def pieces_of(request: Request) -> AsyncIterator[bytes]:
 async def store_small(request: Request, blobs: BlobStore, digest: str) -> int:
     """Takes a body that fits in memory: checked first and written once, without a staging name; its size."""
     body = await read_within(request, SMALL_BYTES)
-    found = hashlib.sha256(body).hexdigest()
-    if found != digest:
+    result = hashlib.sha256(body).hexdigest()
+    if result != digest:
         raise DigestMismatch(
-            f"the body has SHA-256 {found}, not {digest} as promised: cut short or changed; send it again"
+            f"the body has SHA-256 {result}, not {digest} as promised: cut short or changed; send it again"
         )
     await blobs.put_bytes(body)
     return len(body)

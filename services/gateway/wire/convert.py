@@ -64,16 +64,16 @@ def to_proto(kind: type[M], body: BaseModel | Mapping[str, Any], **more: Any) ->
 
 @cache
 def _readers(descriptor: Descriptor) -> tuple[tuple[str, Reader], ...]:
-    found = {json_name(field): _reader(field) for field in descriptor.fields}
+    result = {json_name(field): _reader(field) for field in descriptor.fields}
     choices = {oneof.name: _choice_reader(oneof.name) for oneof in descriptor.oneofs if len(oneof.fields) > 1}
-    return tuple((found | choices).items())
+    return tuple((result | choices).items())
 
 
 def _reader(field: FieldDescriptor) -> Reader:
     name = field.name
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
-        each = _value_reader(field.message_type.fields_by_name["value"])
-        return lambda message: {key: each(value) for key, value in sorted(getattr(message, name).items())}
+        entry = _value_reader(field.message_type.fields_by_name["value"])
+        return lambda message: {key: entry(value) for key, value in sorted(getattr(message, name).items())}
     value = _value_reader(field)
     if field.is_repeated:
         return lambda message: [value(item) for item in getattr(message, name)]
@@ -149,7 +149,7 @@ def _set(message: Message, field: FieldDescriptor, value: Any) -> None:
     target = getattr(message, field.name)
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         scalar = field.message_type.fields_by_name["value"]
-        target.update({key: _scalar(scalar, each) for key, each in value.items()})
+        target.update({key: _scalar(scalar, entry) for key, entry in value.items()})
     elif field.is_repeated and field.message_type is not None:
         for item in value:
             _fill(target.add(), item)

@@ -114,16 +114,16 @@ class BlobStore:
                     hasher.update(chunk)
                     await writer.write(chunk)
                 await writer.close()
-                found = hasher.hexdigest()
-                if digest and found != digest:
+                result = hasher.hexdigest()
+                if digest and result != digest:
                     raise DigestMismatch(
-                        f"the body has SHA-256 {found}, not {digest} as promised: cut short or changed; send it again"
+                        f"the body has SHA-256 {result}, not {digest} as promised: cut short or changed; send it again"
                     )
-                await obstore.rename_async(self._store, staging, _path(found), overwrite=True)
+                await obstore.rename_async(self._store, staging, _path(result), overwrite=True)
         except BaseException:
             await self._discard(staging)
             raise
-        return found, size
+        return result, size
 
     async def put_bytes(self, data: bytes) -> str:
         """Stores a small blob; returns its digest."""
@@ -287,14 +287,14 @@ def _listed(path: str, size: int, stored_at: float) -> StoredBlob:
 
 
 def _hidden(folder: Path) -> list[StoredBlob]:
-    found = []
+    result = []
     for file in folder.glob("*/*#*"):
         try:
             status = file.stat()
         except FileNotFoundError:  # finished meanwhile
             continue
-        found.append(StoredBlob(str(file.relative_to(folder)), status.st_size, status.st_mtime))
-    return found
+        result.append(StoredBlob(str(file.relative_to(folder)), status.st_size, status.st_mtime))
+    return result
 
 
 def _path(digest: str) -> str:

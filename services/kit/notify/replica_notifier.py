@@ -60,8 +60,8 @@ class ReplicaNotifier:
 
     def take(self) -> set[str]:
         """What is noted of the keys carried, by other replicas or this one, since they were last taken."""
-        found, self._noted = self._noted, set()
-        return found
+        result, self._noted = self._noted, set()
+        return result
 
     def _hear(self, key: str) -> None:
         if self._prefix and key.startswith(self._prefix):

@@ -29,7 +29,7 @@ class Watched:
         self._seen = self._stamp()
 
     def _stamp(self) -> tuple[tuple[int, int], ...]:
-        return tuple((found.st_mtime_ns, found.st_size) for found in ((self._folder / n).stat() for n in _NAMES))
+        return tuple((result.st_mtime_ns, result.st_size) for result in ((self._folder / n).stat() for n in _NAMES))
 
     def read(self) -> tuple[bytes, bytes, bytes]:
         """Key, certificate and authorities."""
@@ -57,7 +57,7 @@ def ends_at(folder: Path | None) -> float:
     except (OSError, ValueError):  # being replaced, or for the log of whoever needs them
         return 0.0
     # Of several authorities the newest counts: an old one stands beside it while certificates are replaced.
-    newest = max(each.not_valid_after_utc for each in authorities)
+    newest = max(authority.not_valid_after_utc for authority in authorities)
     return min(own[0].not_valid_after_utc, newest).timestamp()
 
 

@@ -44,8 +44,8 @@ def number_in(enum: str, text: str) -> int:
 
 def text_in(enum: str, number: int) -> str:
     """The word of a number in an enum of `enums.proto`; of one that a newer service made, its number."""
-    found = _texts(enum).get(number)
-    return str(number) if found is None else found
+    result = _texts(enum).get(number)
+    return str(number) if result is None else result
 
 
 def prefix_of(enum: EnumDescriptor) -> str:

@@ -23,10 +23,10 @@ Resolve = Callable[[str, int], Awaitable[list[str]]]
 async def addresses_of(host: str, port: int) -> list[str]:
     """Every address that a name stands for now, in order; none when nobody knows the name."""
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        result = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError:
         return []
-    return sorted({str(place[0]) for *_, place in found})
+    return sorted({str(place[0]) for *_, place in result})
 
 
 async def replicas_at(

@@ -19,10 +19,10 @@ _GATEWAY = """
     topology.v1.Topology: GetPlan ListCells ListPolicies PutCell RemoveCell ReportLinks TrainPolicy WhatIf
     pricing.v1.Pricing: GetQuote WhatIf
     pricing.v1.Ledger: Deposit GetAccount GetPrivacy GetStatement ListAccounts ListPayments Summarise Verify
-    aggregation.v1.Tasks: AdmitModel AnswerEvaluation AskEvaluation AuthoriseDownload CancelTask CreateTask Enrol
+    aggregation.v1.Tasks: AdmitModel AnswerEvaluation GetEvaluation AuthoriseDownload CancelTask CreateTask Enrol
         ForgetModel GetRound GetTask ListContributions ListEnrolments ListEvents ListMeasuredTasks ListMeasurements
         ListModels ListParticipations ListRounds ListTasks PruneTasks RegisterModel ReplayTask StartTask SweepBlobs
-        TellMeasurement WhatIf Withdraw
+        ReportMeasurement WhatIf Withdraw
     aggregation.v1.Work: AdmitLetter AdmitUpdate DeclineWork ForgetLetters GetWork ListLetters ObjectToVerdict
         SendLetter SubmitUpdate
     aggregation.v1.Sums: AdmitShare GetCommits GetSurvivors ListDuties ListSumLetters PutCommit PutAnswer
@@ -49,13 +49,13 @@ _PRICING = """
 
 def _read(text: str) -> frozenset[str]:
     """Full method names, as gRPC has them: `/package.Service/Method`."""
-    found, service = set(), ""
+    result, service = set(), ""
     for word in text.split():
         if word.endswith(":"):
             service = word[:-1]
         else:
-            found.add(f"/{PACKAGE}.{service}/{word}")
-    return frozenset(found)
+            result.add(f"/{PACKAGE}.{service}/{word}")
+    return frozenset(result)
 
 
 ALLOWED = {

@@ -68,14 +68,14 @@ class ServiceClients:
     async def health(self) -> dict[str, str]:
         """For each service "serving", or "away"."""
         told = await asyncio.gather(*(ask(channel) for channel in self.channels.values()))
-        return {name: each["state"] for name, each in zip(self.channels, told, strict=True)}
+        return {name: item["state"] for name, item in zip(self.channels, told, strict=True)}
 
     async def replicas(self) -> dict[str, list[Told]]:
         """Status of every replica, by service."""
-        found = await asyncio.gather(
+        result = await asyncio.gather(
             *(replicas_at(self.settings, self.addresses[name], channel) for name, channel in self.channels.items())
         )
-        return dict(zip(self.channels, found, strict=True))
+        return dict(zip(self.channels, result, strict=True))
 
     async def close(self) -> None:
         """Closes every channel."""

@@ -35,13 +35,13 @@ def make_private(where: str) -> Path:
     """Path of a socket whose folder is there and its user's alone; raises when it is somebody else's."""
     path = Path(where.removeprefix(SCHEME))
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = path.parent.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+    result = path.parent.lstat()
+    if not stat.S_ISDIR(result.st_mode) or result.st_uid != os.geteuid():
         raise ValueError(
             f"{path.parent} is not a folder of this user: another could answer there; remove it, or choose another "
             "COTERIE_DATA_DIR"
         )
-    if found.st_mode & 0o077:
+    if result.st_mode & 0o077:
         path.parent.chmod(0o700)
     return path
 

@@ -43,15 +43,15 @@ class Matrix:
         if not pairs and not alone:
             return self
         apart = {min(a, b) * self.size + max(a, b) for a, b in pairs}
-        kept = ~np.isin(self.rows * self.size + self.columns, np.fromiter(apart, dtype=np.int64, count=len(apart)))
+        retained = ~np.isin(self.rows * self.size + self.columns, np.fromiter(apart, dtype=np.int64, count=len(apart)))
         single = np.array(sorted(alone), dtype=np.int64)
-        kept &= ~np.isin(self.rows, single) & ~np.isin(self.columns, single)
+        retained &= ~np.isin(self.rows, single) & ~np.isin(self.columns, single)
         return replace(
             self,
-            rows=self.rows[kept],
-            columns=self.columns[kept],
-            direct=self.direct[kept],
-            trust=self.trust[kept],
+            rows=self.rows[retained],
+            columns=self.columns[retained],
+            direct=self.direct[retained],
+            trust=self.trust[retained],
         )
 
 

@@ -36,13 +36,13 @@ def make_private(folder: Path) -> None:
             f"the data folder {folder} is another user's ({status.st_uid}), who could read and change everything in "
             f"it; give it to this user (chown {me} {folder}), or set COTERIE_DATA_DIR to another folder"
         )
-    mine = status.st_uid == me
-    if mode & (0o022 if mine else 0o002) and (not mine or any(folder.iterdir())):
+    own = status.st_uid == me
+    if mode & (0o022 if own else 0o002) and (not own or any(folder.iterdir())):
         raise ValueError(
             f"the data folder {folder} may be written by others (mode {mode:04o}), who may have put files there; look "
             f"at what is in it, then chmod 700 {folder}, or set COTERIE_DATA_DIR to another folder"
         )
-    if mode & 0o077 and mine:
+    if mode & 0o077 and own:
         try:
             folder.chmod(0o700)
         except OSError as error:

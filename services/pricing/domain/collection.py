@@ -207,7 +207,7 @@ def _widest(
     floor_before = np.maximum.accumulate(np.concatenate([[idle_floor], at_low]))  # users below the window, at q_lo
     cap_after = np.minimum.accumulate(np.concatenate([[math.inf], at_high[::-1]]))[::-1]  # above it, at q_hi
     cost_after = np.maximum.accumulate(np.concatenate([[-math.inf], cost[::-1]]))[::-1]
-    found = None
+    result = None
     inside_floor, inside_cap = np.full(m + 1, -math.inf), np.full(m + 1, math.inf)
     for width in range(1, m + 1):
         start = np.arange(m - width + 1)
@@ -224,8 +224,8 @@ def _widest(
             fits &= base > np.maximum(cost_after[stop], idle_floor)
         if fits.any():
             best = int(np.argmax(fits))
-            found = (int(start[best]), int(stop[best]), float(base[best]))
-    return found
+            result = (int(start[best]), int(stop[best]), float(base[best]))
+    return result
 
 
 _TARIFFS: dict[Prices, Callable[[Survey, float, bool], Tariff | None]] = {

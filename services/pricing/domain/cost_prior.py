@@ -30,10 +30,10 @@ def believing(market: Market, outcome: Outcome, solver: Solver, round_number: in
     """The outcome at the price that is cheapest over the prior; as it was where no price keeps all of the prior in."""
     if spread == 0.0 or math.isnan(outcome.price):
         return outcome
-    found = prior_price(market, solver, round_number, spread)
-    if math.isnan(found.price):
+    result = prior_price(market, solver, round_number, spread)
+    if math.isnan(result.price):
         return outcome
-    return judged(market, found, equilibrium(market, found.price).budgets, round_number)
+    return judged(market, result, equilibrium(market, result.price).budgets, round_number)
 
 
 def prior_price(market: Market, solver: Solver, round_number: int, spread: float) -> LeaderPrice:
@@ -47,11 +47,11 @@ def prior_price(market: Market, solver: Solver, round_number: int, spread: float
         replace(market, cost_quadratic=market.cost_quadratic * a, cost_linear=market.cost_linear * b)
         for a, b in zip(quadratic, linear, strict=True)
     ]
-    answers = [linear_response(each) for each in believed]
+    answers = [linear_response(item) for item in believed]
     response = LinearResponse(
-        np.concatenate([each.slope for each in answers]),
-        np.concatenate([each.intercept for each in answers]),
-        max(each.iterations for each in answers),
+        np.concatenate([answer.slope for answer in answers]),
+        np.concatenate([answer.intercept for answer in answers]),
+        max(answer.iterations for answer in answers),
     )
     leader = exact_price if solver == "exact" else mean_field_price
     return leader(_side_by_side(believed), response, round_number)
@@ -63,8 +63,8 @@ def _side_by_side(markets: list[Market]) -> Market:
     return replace(
         markets[0],
         leakage=leakage(sparse.csr_array((size, size)), isolated="keep"),
-        cost_quadratic=np.concatenate([each.cost_quadratic for each in markets]),
-        cost_linear=np.concatenate([each.cost_linear for each in markets]),
-        cost_fixed=np.concatenate([each.cost_fixed for each in markets]),
-        accuracy_weight=np.concatenate([each.accuracy_weight for each in markets]),
+        cost_quadratic=np.concatenate([market.cost_quadratic for market in markets]),
+        cost_linear=np.concatenate([market.cost_linear for market in markets]),
+        cost_fixed=np.concatenate([market.cost_fixed for market in markets]),
+        accuracy_weight=np.concatenate([market.accuracy_weight for market in markets]),
     )

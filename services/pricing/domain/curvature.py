@@ -63,9 +63,9 @@ def noise_of(elements: float, clip_norm: float, samples: Sequence[float], budget
 def fit(measured: Sequence[Measured]) -> CurvatureFit:
     """The least-squares curvature; raises when the rounds cannot tell it from the other unknowns."""
     _check(measured)
-    t = np.array([float(each.round) for each in measured])
-    x = np.array([each.noise for each in measured])
-    losses = np.array([each.loss for each in measured])
+    t = np.array([float(item.round) for item in measured])
+    x = np.array([item.noise for item in measured])
+    losses = np.array([item.loss for item in measured])
     scale = float(x.max())
     design = np.column_stack((np.ones(len(t)), 1.0 / t, x / scale / t))
     if np.linalg.svd(design, compute_uv=False)[-1] < _COLLINEAR:
@@ -73,17 +73,17 @@ def fit(measured: Sequence[Measured]) -> CurvatureFit:
             "noise was the same in all rounds, or there are too few different ones, so that it cannot be told from "
             "progress; add tasks with other noise, such as another accuracy_weight"
         )
-    found = scipy.optimize.lsq_linear(design, losses, bounds=([-np.inf, 0.0, 0.0], np.inf))
-    residuals = losses - design @ found.x
+    result = scipy.optimize.lsq_linear(design, losses, bounds=([-np.inf, 0.0, 0.0], np.inf))
+    residuals = losses - design @ result.x
     freedom = len(t) - design.shape[1]
     spread = float(residuals @ residuals) / freedom * np.linalg.inv(design.T @ design)
-    curvature = float(found.x[2]) / scale
+    curvature = float(result.x[2]) / scale
     return CurvatureFit(
-        status="ok" if found.x[2] > 0 and found.active_mask[2] == 0 else "flat",
-        curvature=curvature if found.active_mask[2] == 0 else 0.0,
+        status="ok" if result.x[2] > 0 and result.active_mask[2] == 0 else "flat",
+        curvature=curvature if result.active_mask[2] == 0 else 0.0,
         deviation=math.sqrt(float(spread[2, 2])) / scale,
-        best_loss=float(found.x[0]),
-        start=float(found.x[1]),
+        best_loss=float(result.x[0]),
+        start=float(result.x[1]),
         residuals=residuals,
         rmse=math.sqrt(float(np.mean(residuals**2))),
     )
@@ -94,8 +94,8 @@ def _check(measured: Sequence[Measured]) -> None:
         raise InvalidMeasurements(
             f"three unknowns need {FEWEST} measured rounds or more, {len(measured)} came; measure more of them"
         )
-    for place, each in enumerate(measured):
-        if each.round < 1 or not (math.isfinite(each.noise) and each.noise > 0 and math.isfinite(each.loss)):
+    for place, item in enumerate(measured):
+        if item.round < 1 or not (math.isfinite(item.noise) and item.noise > 0 and math.isfinite(item.loss)):
             raise InvalidMeasurements(
-                f"measured[{place}]: rounds count from 1, noise is positive and a loss is finite, got {each}"
+                f"measured[{place}]: rounds count from 1, noise is positive and a loss is finite, got {item}"
             )

@@ -88,9 +88,9 @@ def _correlation(trust: Matrix, parameters: CorrelatedParameters, device_ids: li
     for group in parameters.alike:
         block = np.ix_(*2 * ([place[device_id] for device_id in group.devices if device_id in place],))
         declared[block] = np.maximum(declared[block], group.correlation)
-    found = np.where(declared > 0.0, declared, trust if parameters.correlation is None else parameters.correlation)
-    np.fill_diagonal(found, 0.0)
-    return found
+    result = np.where(declared > 0.0, declared, trust if parameters.correlation is None else parameters.correlation)
+    np.fill_diagonal(result, 0.0)
+    return result
 
 
 def _offers(device_ids: list[str], collected: Collection, share: int, terms: list[Terms | None]) -> tuple[Offer, ...]:
@@ -127,7 +127,7 @@ def _terms(survey: Survey, ties: sparse.csr_array, collected: Collection) -> lis
     if collected.tariff is None:
         return [None] * survey.users
     total = float(collected.tariff.variances.sum())
-    found: list[Terms | None] = []
+    result: list[Terms | None] = []
     for user, own in enumerate(collected.tariff.variances.tolist()):
         row = slice(ties.indptr[user], ties.indptr[user + 1])
         around = [(1.0, user), *zip(ties.data[row].tolist(), ties.indices[row].tolist(), strict=True)]
@@ -135,8 +135,8 @@ def _terms(survey: Survey, ties: sparse.csr_array, collected: Collection) -> lis
             (trust, float(survey.hidden[j])) for trust, j in around if trust > 0 and math.isfinite(survey.hidden[j])
         ]
         trusts, hidden = tuple(trust for trust, _ in seen), tuple(variance for _, variance in seen)
-        found.append(Terms(total - own, survey.variance_low, survey.variance_high, trusts, hidden))
-    return found
+        result.append(Terms(total - own, survey.variance_low, survey.variance_high, trusts, hidden))
+    return result
 
 
 def least_credits(survey: Survey, collected: Collection) -> float:
@@ -162,5 +162,5 @@ def _details(
         "variance_low": survey.variance_low,
         "variance_high": survey.variance_high,
     }
-    found: dict[str, Any] = plain(details)
-    return found
+    result: dict[str, Any] = plain(details)
+    return result

@@ -153,5 +153,5 @@ def _details(
         "leaked": market.leakage.apply(np.ones(market.devices)),
         "accuracy_weights": market.accuracy_weight,
     }
-    found: dict[str, Any] = plain(details)
-    return found
+    result: dict[str, Any] = plain(details)
+    return result

@@ -37,7 +37,7 @@ class Work:
     quality : weight of its update, for shares of a pot.
     payoff_microcredits : its share of what its cluster is worth; None when it is in none that is paid.
     charges : privacy it spent.
-    aside : why the task's rule did not count its update; it did its work and is paid all the same.
+    excluded_because : why the task's rule did not count its update; it did its work and is paid all the same.
     """
 
     device_id: str
@@ -47,7 +47,7 @@ class Work:
     quality: float = 0.0
     payoff_microcredits: int | None = None
     charges: tuple[Charge, ...] = ()
-    aside: str = ""
+    excluded_because: str = ""
 
     def __post_init__(self) -> None:
         if not (0.0 <= self.budget < math.inf and 0.0 <= self.quality < math.inf):
@@ -96,8 +96,8 @@ def compute_dues(quote: Quote, work: Sequence[Work]) -> list[Due]:
         if share:
             from_pot = f"{credits(share)} credits of the pot of {credits(quote.pot_microcredits)}"
             because = "; ".join(filter(None, [because, from_pot]))
-        if w.aside:
-            because += f"; paid though the task's rule set its update aside: {w.aside}"
+        if w.excluded_because:
+            because += f"; paid though the task's rule set its update aside: {w.excluded_because}"
         if amount > 0:
             dues.append(Due(w, amount, offer.price_microcredits if priced else 0, because))
     return dues

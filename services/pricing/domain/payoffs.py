@@ -16,7 +16,7 @@ from services.pricing.errors import BadRound
 
 
 @dataclass(frozen=True, slots=True)
-class Stakes:
+class GameParameters:
     """What quality earns and clusters cost: λ_p, λ_c and ζ, as the plan was played for."""
 
     price: float
@@ -31,7 +31,7 @@ class Cluster:
     head: str
     qualities: Mapping[str, float]
     alone: Mapping[str, float]
-    stakes: Stakes
+    game_parameters: GameParameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +58,16 @@ def divide(cluster: Cluster) -> dict[str, float]:
     V(C) = λ_p Σq − λ_c |C| and ψ_n = q_n/Σq · (V(C) − Σ V({l}) − ζ) + V({n}) + (ζ if n is head), so Σψ = V(C). A
     cluster of one is worth V({n}), whatever it was planned to be.
     """
-    qualities, alone, stakes = cluster.qualities, cluster.alone, cluster.stakes
+    qualities, alone, game_parameters = cluster.qualities, cluster.alone, cluster.game_parameters
     if len(qualities) == 1:
         return dict(alone)
     total = math.fsum(qualities.values())
-    value = stakes.price * total - stakes.member_cost * len(qualities)
-    extra = value - math.fsum(alone[device] for device in qualities) - stakes.head_reward
+    value = game_parameters.price * total - game_parameters.member_cost * len(qualities)
+    extra = value - math.fsum(alone[device] for device in qualities) - game_parameters.head_reward
     return {
-        device: quality / total * extra + alone[device] + (stakes.head_reward if device == cluster.head else 0.0)
+        device: quality / total * extra
+        + alone[device]
+        + (game_parameters.head_reward if device == cluster.head else 0.0)
         for device, quality in qualities.items()
     }
 
@@ -91,8 +93,13 @@ def _check(cluster: Cluster, known: Mapping[str, float]) -> None:
     twice = known.keys() & cluster.qualities.keys()
     if twice:
         raise BadRound(f"device {min(twice)} is in two clusters; send each device once")
-    stakes = cluster.stakes
-    numbers = (stakes.price, stakes.member_cost, stakes.head_reward, *cluster.qualities.values())
+    game_parameters = cluster.game_parameters
+    numbers = (
+        game_parameters.price,
+        game_parameters.member_cost,
+        game_parameters.head_reward,
+        *cluster.qualities.values(),
+    )
     if not all(map(math.isfinite, (*numbers, *cluster.alone.values()))):
         raise BadRound(f"the cluster of {cluster.head} has a quality or a worth that is no number; plan it again")
     if len(cluster.qualities) > 1 and math.fsum(cluster.qualities.values()) == 0.0:

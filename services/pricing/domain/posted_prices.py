@@ -87,15 +87,15 @@ def fit_purse(market: Market, outcome: Outcome, share: float) -> tuple[str, floa
         return outcome.status, 0.0, nothing
     if outcome.price * float(outcome.budgets.sum()) <= share:
         return outcome.status, outcome.price, outcome.budgets
-    low, high, kept = 0.0, outcome.price, nothing
+    low, high, retained = 0.0, outcome.price, nothing
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
         budgets = equilibrium(market, middle).budgets
         if middle * float(budgets.sum()) <= share:
-            low, kept = middle, budgets
+            low, retained = middle, budgets
         else:
             high = middle
-    return ("limited", low, kept) if kept.any() else ("infeasible", 0.0, kept)
+    return ("limited", low, retained) if retained.any() else ("infeasible", 0.0, retained)
 
 
 def worthwhile(market: Market, outcome: Outcome, round_number: int) -> Outcome:

@@ -23,12 +23,12 @@ class LedgerServicer(rpc.LedgerServicer):
         self._reports = reports
 
     async def Deposit(self, request: pb.DepositRequest, context: Any) -> pb.Account:
-        found = await self._accounts.deposit(request.publisher, request.amount_microcredits, request.key)
-        return messages.to_account(found)
+        result = await self._accounts.deposit(request.publisher, request.amount_microcredits, request.key)
+        return messages.to_account(result)
 
     async def OpenEscrow(self, request: pb.OpenEscrowRequest, context: Any) -> pb.Account:
-        found = await self._accounts.open_escrow(request.task_id, request.publisher, request.amount_microcredits)
-        return messages.to_account(found)
+        result = await self._accounts.open_escrow(request.task_id, request.publisher, request.amount_microcredits)
+        return messages.to_account(result)
 
     async def SettleRound(self, request: pb.SettleRoundRequest, context: Any) -> pb.Settlement:
         work = [messages.from_work(item) for item in request.work]
@@ -42,29 +42,29 @@ class LedgerServicer(rpc.LedgerServicer):
         return messages.to_account(await self._accounts.get(request.account_id))
 
     async def ListAccounts(self, request: pb.ListAccountsRequest, context: Any) -> pb.ListAccountsReply:
-        found, cursor = await self._accounts.page(request.prefix, request.limit, request.cursor)
-        return pb.ListAccountsReply(accounts=map(messages.to_account, found), next_cursor=cursor)
+        result, cursor = await self._accounts.page(request.prefix, request.limit, request.cursor)
+        return pb.ListAccountsReply(accounts=map(messages.to_account, result), next_cursor=cursor)
 
     async def ListPayments(self, request: pb.ListPaymentsRequest, context: Any) -> pb.ListPaymentsReply:
         wanted = PaymentFilter(request.task_id, request.device_id, request.owner_id, request.since, request.until)
-        found, cursor = await self._reports.payments(wanted, request.limit, request.cursor)
-        return pb.ListPaymentsReply(payments=map(messages.to_payment, found), next_cursor=cursor)
+        result, cursor = await self._reports.payments(wanted, request.limit, request.cursor)
+        return pb.ListPaymentsReply(payments=map(messages.to_payment, result), next_cursor=cursor)
 
     async def GetStatement(self, request: pb.GetStatementRequest, context: Any) -> pb.Statement:
-        found = await self._accounts.statement(
+        result = await self._accounts.statement(
             request.account_id, request.since, request.until, request.limit, request.cursor
         )
-        return messages.to_statement(found)
+        return messages.to_statement(result)
 
     async def Verify(self, request: pb.VerifyRequest, context: Any) -> pb.VerifyReply:
         started = time.perf_counter()
-        found = await self._reports.verify()
+        result = await self._reports.verify()
         return pb.VerifyReply(
-            sound=found.sound,
-            entries=found.entries,
-            postings=found.postings,
-            head=found.head,
-            faults=found.faults,
+            sound=result.sound,
+            entries=result.entries,
+            postings=result.postings,
+            head=result.head,
+            faults=result.faults,
             seconds=time.perf_counter() - started,
         )
 

@@ -13,7 +13,7 @@ from services.kit.rpc.enums import number, word
 from services.kit.rpc.proto_json import fill
 from services.pricing.domain import ledger, records
 from services.pricing.domain.ledger_settlement import Work
-from services.pricing.domain.payoffs import Cluster, Payoffs, Stakes
+from services.pricing.domain.payoffs import Cluster, GameParameters, Payoffs
 
 DETAILS = {
     "payoff": "pot_details",
@@ -51,14 +51,14 @@ def to_payment(payment: ledger.Payment) -> pb.Payment:
 
 
 def to_settlement(settled: records.Settled) -> pb.Settlement:
-    found = settled.settlement
+    result = settled.settlement
     return pb.Settlement(
-        task_id=found.task_id,
-        round=found.round,
-        paid_microcredits=found.paid_microcredits,
-        escrow_microcredits=found.escrow_microcredits,
+        task_id=result.task_id,
+        round=result.round,
+        paid_microcredits=result.paid_microcredits,
+        escrow_microcredits=result.escrow_microcredits,
         payments=[to_payment(payment) for payment in settled.payments],
-        exhausted=found.exhausted,
+        exhausted=result.exhausted,
         fresh=settled.fresh,
     )
 
@@ -122,7 +122,7 @@ def from_work(work: pb.Work) -> Work:
         budget=work.budget,
         quality=work.quality,
         charges=tuple(charge_of(read_claim(claim)) for claim in work.privacy),
-        aside=work.aside,
+        excluded_because=work.excluded_because,
     )
 
 
@@ -132,7 +132,9 @@ def from_payoffs(payoffs: pb.Payoffs) -> Payoffs:
             cluster.head_device_id,
             qualities={member.device_id: member.quality for member in cluster.members},
             alone={member.device_id: member.alone for member in cluster.members},
-            stakes=Stakes(cluster.stakes.price, cluster.stakes.member_cost, cluster.stakes.head_reward),
+            game_parameters=GameParameters(
+                cluster.game_parameters.price, cluster.game_parameters.member_cost, cluster.game_parameters.head_reward
+            ),
         )
         for cluster in payoffs.clusters
     ]

@@ -23,7 +23,7 @@ class PricingServicer(rpc.PricingServicer):
 
     async def QuoteRound(self, request: pb.QuoteRoundRequest, context: Any) -> pb.Quote:
         devices = [participant.device_id for participant in request.participants]
-        found = await self._quoting.quote(
+        result = await self._quoting.quote(
             request.task_id,
             request.round,
             request.incentive,
@@ -32,7 +32,7 @@ class PricingServicer(rpc.PricingServicer):
             request.rounds,
             _data(request),
         )
-        return to_quote(found)
+        return to_quote(result)
 
     async def GetQuote(self, request: pb.GetQuoteRequest, context: Any) -> pb.Quote:
         return to_quote(await self._quoting.get(request.task_id, request.round))
@@ -52,8 +52,8 @@ def _data(request: pb.QuoteRoundRequest) -> Data | None:
     if not request.model_bytes:
         return None
     return Data(
-        samples=tuple(each.samples for each in request.participants),
-        counted=tuple(each.counted for each in request.participants),
+        samples=tuple(participant.samples for participant in request.participants),
+        counted=tuple(participant.counted for participant in request.participants),
         elements=request.model_bytes / BYTES_PER_ELEMENT,
         clip_norm=request.clip_norm,
     )

@@ -175,7 +175,7 @@ async def stream_entries(tx: Tx, last: int) -> AsyncIterator[list[tuple[Entry, s
         if not headers:
             return
         for group in _grouped(headers):
-            found = await _read_postings(tx, group[0].number, group[-1].number)
+            result = await _read_postings(tx, group[0].number, group[-1].number)
             yield [
                 (
                     Entry(
@@ -185,7 +185,7 @@ async def stream_entries(tx: Tx, last: int) -> AsyncIterator[list[tuple[Entry, s
                         key=h.key,
                         note=h.note,
                         attachment=h.attachment,
-                        postings=tuple(found[h.number]),
+                        postings=tuple(result[h.number]),
                     ),
                     h.hash,
                 )
@@ -207,12 +207,12 @@ def _grouped(headers: Sequence[sa.Row[Any]]) -> Iterator[list[sa.Row[Any]]]:
 
 
 async def _read_postings(tx: Tx, first: int, last: int) -> dict[int, list[Posting]]:
-    found: dict[int, list[Posting]] = defaultdict(list)
+    result: dict[int, list[Posting]] = defaultdict(list)
     query = sa.select(postings.c.entry, postings.c.account_id, postings.c.amount)
     query = query.where(postings.c.entry.between(first, last)).order_by(postings.c.entry, postings.c.position)
     for entry, account_id, amount in await tx.execute(query):
-        found[entry].append(Posting(account_id, amount))
-    return found
+        result[entry].append(Posting(account_id, amount))
+    return result
 
 
 async def stream_balances(tx: Tx) -> AsyncIterator[list[tuple[str, int]]]:

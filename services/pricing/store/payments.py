@@ -107,11 +107,11 @@ async def list_page(tx: Tx, wanted: PaymentFilter, page: Page) -> list[Payment]:
 
 async def list_of_entries(tx: Tx, first: int, last: int) -> dict[int, list[Payment]]:
     """Payments that entries `first` to `last` made, in order, by entry."""
-    found: dict[int, list[Payment]] = defaultdict(list)
+    result: dict[int, list[Payment]] = defaultdict(list)
     query = sa.select(payments.c.entry, *_PAYMENT).where(payments.c.entry.between(first, last))
     for row in await tx.execute(query.order_by(payments.c.entry, payments.c.number)):
-        found[row[0]].append(Payment._make(row[1:]))
-    return found
+        result[row[0]].append(Payment._make(row[1:]))
+    return result
 
 
 async def count_payments(tx: Tx) -> int:

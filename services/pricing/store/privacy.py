@@ -51,10 +51,10 @@ async def totals_of(tx: Tx, device_id: str) -> list[TaskTotals]:
     counting = counting.where(privacy_charges.c.device_id == device_id).group_by(privacy_charges.c.task_id)
     rounds = {task: int(count) for task, count in await tx.execute(counting)}
     query = sa.select(privacy_totals).where(privacy_totals.c.device_id == device_id)
-    found: dict[str, list[Charge]] = defaultdict(list)
+    result: dict[str, list[Charge]] = defaultdict(list)
     for row in await tx.execute(query):
-        found[row.task_id].append(_total(row))
-    return [TaskTotals(task, rounds.get(task, 0), tuple(totals)) for task, totals in sorted(found.items())]
+        result[row.task_id].append(_total(row))
+    return [TaskTotals(task, rounds.get(task, 0), tuple(totals)) for task, totals in sorted(result.items())]
 
 
 def _kind_and_amount(total: Charge) -> tuple[Row, float]:

@@ -135,8 +135,8 @@ class Accounts:
         require_role("admin")
         size = page_size(limit, most=MOST_ACCOUNTS)
         async with self._database.reading() as tx:
-            found = await ledger_store.list_accounts(tx, _sound(prefix), _sound(cursor), size)
-        return found, next_cursor(found, size, lambda account: account.id)
+            result = await ledger_store.list_accounts(tx, _sound(prefix), _sound(cursor), size)
+        return result, next_cursor(result, size, lambda account: account.id)
 
     async def statement(self, account_id: str, since: float, until: float, limit: int, cursor: str) -> Statement:
         """An account's postings over a period, oldest first, with the balances before and after it."""
@@ -152,14 +152,14 @@ class Accounts:
         return Statement(account, opening, closing, lines, following)
 
     async def _visible(self, tx: Tx, account_id: str) -> Account:
-        found = await ledger_store.find_account(tx, _sound(account_id))
+        result = await ledger_store.find_account(tx, _sound(account_id))
         if is_own(account_id):
-            return found or Account(account_id, 0, 0.0)
+            return result or Account(account_id, 0, 0.0)
         if not sees_all():
             await self._check_escrow_is_own(tx, account_id)
-        if found is None:
+        if result is None:
             raise UnknownAccount(f"no account {account_id[:80]!r}; it opens with the first credits or the first round")
-        return found
+        return result
 
     async def _check_escrow_is_own(self, tx: Tx, account_id: str) -> None:
         caller = require_role("publisher")
@@ -197,9 +197,9 @@ async def _check_funds(tx: Tx, publisher: str, amount: int) -> None:
 
 
 async def _known(tx: Tx, account_id: str) -> Account:
-    found = await ledger_store.find_account(tx, account_id)
-    assert found is not None  # opened in this transaction, or in the one it repeats
-    return found
+    result = await ledger_store.find_account(tx, account_id)
+    assert result is not None  # opened in this transaction, or in the one it repeats
+    return result
 
 
 def _sound(text: str) -> str:

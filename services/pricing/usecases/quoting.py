@@ -130,16 +130,16 @@ class Quoting:
         """A round's quote; a device sees its own offer alone, a publisher the quotes of its own tasks."""
         checks.name("task_id", task_id)
         async with self._database.reading() as tx:
-            found = await quotes.find(tx, task_id, checks.round_number(round_number))
+            result = await quotes.find(tx, task_id, checks.round_number(round_number))
             escrow = await payments.find_escrow(tx, task_id)
-        if found is None:
+        if result is None:
             raise UnknownQuote(f"round {round_number} of task {task_id} was not priced yet; wait until it opens")
         caller = current_principal()
         if caller.role == "publisher" and (escrow is None or escrow.publisher != caller.subject):
             raise NotAllowed(f"task {task_id} is another publisher's; use that publisher's key")
         if caller.role != "device":
-            return found
-        return replace(found, offers=tuple(offer for offer in found.offers if offer.device_id == caller.subject))
+            return result
+        return replace(result, offers=tuple(offer for offer in result.offers if offer.device_id == caller.subject))
 
     def check_parameters(self, incentive: str, document: Mapping[str, Any], escrow: int, rounds: int) -> dict[str, Any]:
         """The parameters with every default filled in."""

@@ -41,8 +41,8 @@ class Reports:
             checks.optional_name(what, getattr(wanted, what))
         async with self._database.reading() as tx:
             await _check_visible(tx, wanted.task_id, wanted.device_id)
-            found = await payments.list_page(tx, wanted, page)
-        return found, next_cursor(found, page.limit, lambda payment: str(payment.number))
+            result = await payments.list_page(tx, wanted, page)
+        return result, next_cursor(result, page.limit, lambda payment: str(payment.number))
 
     async def summarise(self, task_id: str) -> Summary:
         """Totals over all tasks, or of one."""
@@ -86,7 +86,7 @@ class Reports:
         async with self._database.reading() as tx:
             spent = await privacy.totals_of(tx, device_id)
         over_all, by_task = await asyncio.to_thread(report, spent, chosen)
-        tasks = [TaskPrivacy(task.task_id, task.rounds, each) for task, each in zip(spent, by_task, strict=True)]
+        tasks = [TaskPrivacy(task.task_id, task.rounds, item) for task, item in zip(spent, by_task, strict=True)]
         return PrivacyReport(device_id, chosen, over_all, tasks)
 
 
@@ -105,15 +105,15 @@ async def _check_visible(tx: Tx, task_id: str, device_id: str) -> None:
 
 
 async def _anomalies(tx: Tx, task_id: str) -> list[str]:
-    found: list[str] = []
+    result: list[str] = []
     for settled in await payments.latest_settlements(tx, task_id, ROUNDS_WATCHED):
         if settled.exhausted:
-            found.append(
+            result.append(
                 f"round {settled.round} of {settled.task_id}: the escrow covered "
                 f"{credits(settled.paid_microcredits)} of {credits(settled.owed_microcredits)} credits owed"
             )
         made = await payments.list_of_round(tx, settled.task_id, settled.round)
-        found += describe_outliers(made)
-        if len(found) >= MOST_ANOMALIES:
+        result += describe_outliers(made)
+        if len(result) >= MOST_ANOMALIES:
             break
-    return found[:MOST_ANOMALIES]
+    return result[:MOST_ANOMALIES]

@@ -112,10 +112,10 @@ class Settling:
 
 
 async def _quote(tx: Tx, task_id: str, round_number: int) -> Quote:
-    found = await quotes.find(tx, task_id, round_number)
-    if found is None:
+    result = await quotes.find(tx, task_id, round_number)
+    if result is None:
         raise UnknownQuote(f"round {round_number} of task {task_id} was never priced; quote it first")
-    return found
+    return result
 
 
 def _check_work(work: Sequence[Work]) -> None:

@@ -45,21 +45,21 @@ class RegistryTies:
     async def among(self, device_ids: Sequence[str], *, direct: bool = False) -> sparse.csr_array:
         """One matrix; the registry takes so many devices at once."""
         _check_size(device_ids)
-        found = await read_matrix(self._trust, device_ids)
-        values = found.direct if direct else found.trust
-        upper = sparse.csr_array((values, (found.rows, found.columns)), shape=(found.size, found.size))
+        result = await read_matrix(self._trust, device_ids)
+        values = result.direct if direct else result.trust
+        upper = sparse.csr_array((values, (result.rows, result.columns)), shape=(result.size, result.size))
         upper.eliminate_zeros()
         return sparse.csr_array(upper + upper.T)
 
     async def declared(self, device_ids: Sequence[str]) -> sparse.csr_array:
         """What owners say of each other, spread over their devices."""
         _check_size(device_ids)
-        found = await self._trust.GetDeclared(trust_pb2.GetDeclaredRequest(device_ids=device_ids), timeout=60.0)
-        n, owners = len(device_ids), max(found.owners, default=-1) + 1
+        result = await self._trust.GetDeclared(trust_pb2.GetDeclaredRequest(device_ids=device_ids), timeout=60.0)
+        n, owners = len(device_ids), max(result.owners, default=-1) + 1
         said = sparse.csr_array(
-            (list(found.strengths), (list(found.rows), list(found.columns))), shape=(owners, owners)
+            (list(result.strengths), (list(result.rows), list(result.columns))), shape=(owners, owners)
         )
-        owned = sparse.csr_array((np.ones(n), (np.arange(n), list(found.owners))), shape=(n, owners))
+        owned = sparse.csr_array((np.ones(n), (np.arange(n), list(result.owners))), shape=(n, owners))
         return sparse.csr_array(owned @ said @ owned.T)
 
 

@@ -39,15 +39,15 @@ class Input(whatif.Input):
 
 def solve(question: Input) -> dict[str, Any]:
     """The curvature with its standard error, and what it leaves unexplained: measured minus fitted, round by round."""
-    found = fit([Measured(each.round, _noise(each, question), each.loss) for each in question.measured])
+    result = fit([Measured(item.round, _noise(item, question), item.loss) for item in question.measured])
     return {
-        "status": found.status,
-        "curvature": found.curvature,
-        "deviation": found.deviation,
-        "best_loss": found.best_loss,
-        "start": found.start,
-        "rmse": found.rmse,
-        "residuals": found.residuals,
+        "status": result.status,
+        "curvature": result.curvature,
+        "deviation": result.deviation,
+        "best_loss": result.best_loss,
+        "start": result.start,
+        "rmse": result.rmse,
+        "residuals": result.residuals,
     }
 
 

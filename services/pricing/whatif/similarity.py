@@ -28,16 +28,16 @@ def solve(question: Input) -> dict[str, Any]:
     """w of every group with its 95 % interval."""
     groups = question.groups or [list(question.records)]
     _check(question, groups)
-    found = [
+    result = [
         estimate(np.array([question.records[device] for device in group]).T, question.high - question.low)
         for group in groups
     ]
     return {
         "alike": [
-            {"devices": group, "correlation": each.correlation} for group, each in zip(groups, found, strict=True)
+            {"devices": group, "correlation": entry.correlation} for group, entry in zip(groups, result, strict=True)
         ],
-        "intervals": [[each.low, each.high] for each in found],
-        "records": found[0].records,
+        "intervals": [[item.low, item.high] for item in result],
+        "records": result[0].records,
     }
 
 

@@ -141,8 +141,8 @@ class Brain:
         known = self._networks.get(seen.policy)
         if known is None:
             file = self._file(seen.policy)
-            kept = file.read_bytes() if file.exists() else seen.weights
-            known = restored(load(kept)) if kept else started(features, seen.idle)
+            retained = file.read_bytes() if file.exists() else seen.weights
+            known = restored(load(retained)) if retained else started(features, seen.idle)
         if known.features != features:  # the cells, and with them what is seen, are others now
             known = restored(load(seen.weights)) if seen.weights else started(features, seen.idle)
         self._networks[seen.policy] = known

@@ -92,8 +92,8 @@ def train_policy(job: Job, blobs: BlobStore) -> None:
     def checkpoint(step: int, tensors: dict[str, NDArray[Any]]) -> None:
         finished = step == config.steps
         needed = ("meta", "best." if config.keep_best else "weights.")
-        kept = {name: value for name, value in tensors.items() if not finished or name.startswith(needed)}
-        digest, _ = blobs.put_pieces(iter([save(kept)]))
+        retained = {name: value for name, value in tensors.items() if not finished or name.startswith(needed)}
+        digest, _ = blobs.put_pieces(iter([save(retained)]))
         print(json.dumps(asdict(told[-1]) | {"digest": digest}), flush=True)
 
     train(cells, config, request.seed, save=checkpoint, on_progress=told.append, resume=_resume(job, blobs))

@@ -80,7 +80,7 @@ def _admissible(problem: Problem, noisy: Bools, budget: int, i: int, j: int) -> 
 
 @compiled
 def _best_partner(problem: Problem, i: int, degree: Ints, component: Ints, noisy: Bools, budget: int) -> int:
-    found = -1
+    result = -1
     total = noisy.sum()
     for j in range(i + 1, len(degree)):
         if component[i] == component[j] or problem.inverse_times[i, j] == 0.0:
@@ -89,9 +89,9 @@ def _best_partner(problem: Problem, i: int, degree: Ints, component: Ints, noisy
             new = (0 if noisy[i] else 1) + (0 if noisy[j] else 1)
             if total + new > budget:
                 continue
-        if found < 0 or _before(problem, i, j=j, degrees=degree[j], k=i, m=found, other_degrees=degree[found]):
-            found = j
-    return found
+        if result < 0 or _before(problem, i, j=j, degrees=degree[j], k=i, m=result, other_degrees=degree[result]):
+            result = j
+    return result
 
 
 @compiled

@@ -58,7 +58,7 @@ def _allocate(table: NDArray[np.float64], limit: float) -> Allocation:
     unit = float(table[admissible].max()) or 1.0
     big = 1.0 + min(table.shape)
     rows, columns = linear_sum_assignment(np.where(admissible, np.where(admissible, table, 0.0) / unit, big))
-    kept = admissible[rows, columns]
-    rows, columns = rows[kept], columns[kept]
+    retained = admissible[rows, columns]
+    rows, columns = rows[retained], columns[retained]
     block[rows] = columns
     return Allocation(block, int(rows.size), float(table[rows, columns].sum()))

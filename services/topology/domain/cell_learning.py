@@ -204,7 +204,7 @@ class _Run:
 
     def tensors(self) -> Tensors:
         """Everything `restore` needs, as plain arrays under safetensors-friendly names."""
-        kept = min(self.stored, self.config.replay)
+        retained = min(self.stored, self.config.replay)
         meta = {
             "fingerprint": self.cells.layout.fingerprint(),
             "config": asdict(self.config),
@@ -222,7 +222,7 @@ class _Run:
             for name, tensor in slots.items():
                 answer[f"optimiser.{index}.{name}"] = tensor.numpy().copy()
         for name in ("seen", "next_seen", "picked", "rewards"):
-            answer[f"replay.{name}"] = getattr(self, name)[:kept].copy()
+            answer[f"replay.{name}"] = getattr(self, name)[:retained].copy()
         return answer
 
     def restore(self, tensors: Mapping[str, NDArray[Any]]) -> None:

@@ -96,8 +96,8 @@ def ownership(cells: Cells) -> NDArray[np.bool_]:
     owner = np.zeros((stations, users), dtype=bool)
     slots = (chance * cells.shares[:, None]).transpose(1, 0, 2).reshape(users, -1)
     rows, columns = linear_sum_assignment(slots, maximize=True)
-    kept = slots[rows, columns] > 0
-    owner[columns[kept] // max(blocks, 1), rows[kept]] = True
+    retained = slots[rows, columns] > 0
+    owner[columns[retained] // max(blocks, 1), rows[retained]] = True
     best = chance.max(axis=2, initial=0.0)
     spare = np.flatnonzero(~owner.any(axis=0) & (best > 0).any(axis=0))
     owner[best[:, spare].argmax(axis=0), spare] = True

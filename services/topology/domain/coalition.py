@@ -41,7 +41,7 @@ class InvalidPartition(InvalidInput):
 
 
 @dataclass(frozen=True, slots=True)
-class Stakes:
+class GameParameters:
     """What quality earns and clusters cost; the defaults are [SCFL] §VI.
 
     price: λ_p, paid per point of quality. member_cost: λ_c, paid by every member of a cluster of two or more.
@@ -92,7 +92,7 @@ class Game:
     graph: TrustGraph
     non_iid: Floats
     quality: QualityModel
-    stakes: Stakes
+    game_parameters: GameParameters
     direct_weight: float
     tables: coalition_value.Tables = field(repr=False)
     _used: int = field(repr=False)
@@ -104,14 +104,14 @@ class Game:
         non_iid: npt.ArrayLike,
         *,
         quality: QualityModel | None = None,
-        stakes: Stakes | None = None,
+        game_parameters: GameParameters | None = None,
         direct_weight: float = 0.8,
         trust: Floats | None = None,
     ) -> None:
         if not 0 <= direct_weight <= 1:
             raise InvalidGame(f"direct_weight must lie in [0, 1], not {direct_weight}")
         self.graph, self.non_iid = graph, _degrees_of(non_iid, graph.size)
-        self.quality, self.stakes = quality or QualityModel(), stakes or Stakes()
+        self.quality, self.game_parameters = quality or QualityModel(), game_parameters or GameParameters()
         self.direct_weight = direct_weight
         self.tables, self._used, self._told = _tables(self), 0, trust is not None
         if trust is not None:
@@ -146,7 +146,7 @@ class Game:
             TrustGraph.from_ties(len(chosen), a, b, values),
             self.non_iid[chosen],
             quality=self.quality,
-            stakes=self.stakes,
+            game_parameters=self.game_parameters,
             direct_weight=self.direct_weight,
             trust=self.tables.rows[np.ix_(chosen, chosen)] if self._told else None,
         )
@@ -201,7 +201,7 @@ def evaluate(game: Game, members: Sequence[int]) -> Coalition:
     ids = np.array(chosen, dtype=np.int64)
     while (head := int(coalition_value.appraise(game.tables, ids, noise, quality, payoff, stranger))) < 0:
         game.supply_row()
-    feasible = game.stakes.strangers != "forbid" or not stranger.any()
+    feasible = game.game_parameters.strangers != "forbid" or not stranger.any()
     return Coalition(
         members=chosen,
         head=head,
@@ -269,7 +269,7 @@ def _connected(trust: Floats, component: Integers) -> Integers:
 
 
 def _tables(game: Game) -> coalition_value.Tables:
-    graph, model, stakes, size = game.graph, game.quality, game.stakes, game.graph.size
+    graph, model, game_parameters, size = game.graph, game.quality, game.game_parameters, game.graph.size
     mu1, mu2, mu3, mu4, mu5 = model.loss_fit
     curve_low, curve_step, curve = _curve(model)
     solo = model.quality(model.noise_max, game.non_iid)
@@ -298,12 +298,12 @@ def _tables(game: Game) -> coalition_value.Tables:
         loss_floor=float(mu5),
         quality_offset=float(model.quality_offset),
         quality_slope=float(model.quality_slope),
-        price=float(stakes.price),
-        cost=float(stakes.member_cost),
-        reward=float(stakes.head_reward),
-        forbid=stakes.strangers == "forbid",
+        price=float(game_parameters.price),
+        cost=float(game_parameters.member_cost),
+        reward=float(game_parameters.head_reward),
+        forbid=game_parameters.strangers == "forbid",
         solo_quality=solo,
-        solo_value=stakes.price * solo,
+        solo_value=game_parameters.price * solo,
         full_quality=model.quality(0.0, game.non_iid),
         far_quality=model.quality(far_noise, game.non_iid),
     )

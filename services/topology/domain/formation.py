@@ -112,9 +112,9 @@ def form(
             break
         ends.add(end)
         play.forget()
-    found: formation_search.Found = ""
+    result: formation_search.Found = ""
     if blocking is not None and search:
-        better, found = formation_search.stable_partition(game, end, board)
+        better, result = formation_search.stable_partition(game, end, board)
         board.reset(better)
         blocking = blocking_move(game, better)
     return Formation(
@@ -128,7 +128,7 @@ def form(
         blocking=blocking,
         transfers=tuple(play.transfers),
         restarts=len(ends),
-        searched=found,
+        searched=result,
         counts=tuple(play.counts),
     )
 
@@ -162,8 +162,8 @@ class _Play:
             if not requests:
                 return True
             self.iteration += 1
-            kept = _admissions(requests)
-            self._transfer_batch(kept[:1] if one_transfer else kept)
+            retained = _admissions(requests)
+            self._transfer_batch(retained[:1] if one_transfer else retained)
             for group in self.board.members:
                 self._record(group)
             self.counts.append(self._clusters())
@@ -241,11 +241,11 @@ class _Play:
 def _admissions(requests: list[tuple[int, Option]]) -> list[tuple[int, Option]]:
     """One applicant per cluster, the one with the largest ρ, and all who want to be alone; by decreasing ρ."""
     best: dict[int, tuple[int, Option]] = {}
-    kept = []
+    retained = []
     for device, (rho, target) in requests:
         if target == SOLO:
-            kept.append((device, (rho, target)))
+            retained.append((device, (rho, target)))
         elif target not in best or rho > best[target][1][0] + TOLERANCE:
             best[target] = (device, (rho, target))
-    kept += best.values()
-    return sorted(kept, key=lambda request: (-round(request[1][0], 9), request[0]))
+    retained += best.values()
+    return sorted(retained, key=lambda request: (-round(request[1][0], 9), request[0]))

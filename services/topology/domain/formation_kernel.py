@@ -91,8 +91,8 @@ def preference(t, s, n, c, members, links, qualities):  # type: ignore[no-untype
     ratio = surplus / total
     for k in range(count):
         m = members[k]
-        mine = qualities[k] * ratio + t.solo_value[m] + (t.reward if m == head else 0.0)
-        if mine < s.payoff[m] - TOLERANCE:
+        own = qualities[k] * ratio + t.solo_value[m] + (t.reward if m == head else 0.0)
+        if own < s.payoff[m] - TOLERANCE:
             return -math.inf
     return qualities[count] * ratio + t.solo_value[n] + (t.reward if n == head else 0.0)
 
@@ -273,9 +273,9 @@ def _next_far(t, s, n, c, since, ceiling, pruned):  # type: ignore[no-untyped-de
         if not pruned:
             return other
         if size[other] == 1:
-            mine, theirs = (full, far_quality[one]) if n < one else (low, full_quality[one])
+            own, theirs = (full, far_quality[one]) if n < one else (low, full_quality[one])
             both = burden + price * solo_quality[one] + cost + reward
-            share = max(0.0, mine * (price - both / (mine + theirs))) + (reward if n < one else 0.0)
+            share = max(0.0, own * (price - both / (own + theirs))) + (reward if n < one else 0.0)
             if alone + share >= ceiling:
                 return other
         elif inner[head[other]] > 0:

@@ -41,13 +41,13 @@ def stable_partition(game: Game, end: Partition, board: Board) -> tuple[Partitio
         part = _Part(game, sorted(devices))
         if blocking_move(part.game, part.inside(own)) is None:
             continue
-        found = _exact(part) if len(devices) <= EXACT_UP_TO else None
+        match = _exact(part) if len(devices) <= EXACT_UP_TO else None
         label: Found = "exact"
-        if found is None and len(devices) > EXACT_UP_TO:
-            found, label = _detours(part, own), "perturbed"
-        if found is not None:
+        if match is None and len(devices) > EXACT_UP_TO:
+            match, label = _detours(part, own), "perturbed"
+        if match is not None:
             others = tuple(group for group in result if group[0] not in devices)
-            result, how = partition_of((*others, *found), game.size), label
+            result, how = partition_of((*others, *match), game.size), label
     return result, how
 
 
@@ -123,7 +123,7 @@ def _wander(board: Board, random: np.random.Generator, size: int) -> bool:
 
 
 def _components(game: Game) -> list[set[int]]:
-    if game.stakes.strangers != "forbid":
+    if game.game_parameters.strangers != "forbid":
         return [set(range(game.size))]
     groups: dict[int, set[int]] = {}
     for device, label in enumerate(game.tables.component.tolist()):

@@ -57,8 +57,8 @@ def matching(cells: Cells, delay: Floats) -> Picks:
     tie = 1e-6 * float(positive.min()) / (1.0 + float(seconds.max()) * min(slots.shape))
     gain = np.where(slots, cells.shares[:, None] - tie * seconds, 0.0)
     rows, columns = linear_sum_assignment(gain, maximize=True)
-    kept = slots[rows, columns]
-    picks[columns[kept] // blocks, rows[kept]] = True
+    retained = slots[rows, columns]
+    picks[columns[retained] // blocks, rows[retained]] = True
     return picks
 
 

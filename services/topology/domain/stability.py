@@ -50,15 +50,15 @@ def blocking_move(
     starts = np.cumsum([0, *(len(group) for group in groups)]).astype(np.int64)
     while not (survey := _survey(game.tables, members, starts))[0]:
         game.supply_row()
-    found: tuple[int, int, int, float] = (
+    result: tuple[int, int, int, float] = (
         0,
         -1,
         -1,
         _TOLERANCE,
     )  # next device to look at, best mover so far, its target, its gain
-    while (found := _scan(game.tables, members, starts, survey[1:], consent, exhaustive, found))[0] < game.size:
+    while (result := _scan(game.tables, members, starts, survey[1:], consent, exhaustive, result))[0] < game.size:
         game.supply_row()
-    _, device, target, gain = found
+    _, device, target, gain = result
     if device == -1:
         return None
     source = next(group for group in groups if device in group)

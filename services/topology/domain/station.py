@@ -130,13 +130,13 @@ class StationNetwork:
         view, chosen = sight.view[picks], int(picks.sum())
         hidden, element = self._through("element", view)
         if self.is_pointer:
-            found, up = {"constant": np.ones(1, np.float32)}, np.ones((chosen, 1), np.float32)
+            result, up = {"constant": np.ones(1, np.float32)}, np.ones((chosen, 1), np.float32)
         else:
             total = element.sum(axis=0, keepdims=True)
             above = self._through("whole", total)[0]
-            found, down = self._back("whole", total, above, np.ones((1, 1), np.float32))
+            result, down = self._back("whole", total, above, np.ones((1, 1), np.float32))
             up = np.repeat(down, chosen, axis=0)
-        return found | self._back("element", view, hidden, up)[0]
+        return result | self._back("element", view, hidden, up)[0]
 
     def _start(self, sight: Sight) -> Floats:
         """What each of its users is worth to it before anything was learned."""
@@ -152,13 +152,13 @@ class StationNetwork:
         """The gradients of its weights and of x where that of what comes out is `up`, (n, outputs)."""
         w = self.weights
         within = (up @ w[f"{part}.second"][0].T) * (hidden > 0.0)
-        found = {
+        result = {
             f"{part}.first": (x.T @ within)[None],
             f"{part}.first_bias": within.sum(axis=0)[None, None],
             f"{part}.second": (hidden.T @ up)[None],
             f"{part}.second_bias": up.sum(axis=0)[None, None],
         }
-        return found, within @ w[f"{part}.first"][0].T
+        return result, within @ w[f"{part}.first"][0].T
 
     # --- learning ----------------------------------------------------------------------------------------------------
 
@@ -173,10 +173,10 @@ class StationNetwork:
         for _ in range(STEPS):
             drawn = rng.integers(len(self.remembered), size=min(BATCH, len(self.remembered)))
             total = {name: np.zeros_like(weight) for name, weight in self.weights.items()}
-            for each in (self.remembered[index] for index in drawn):
-                others = each.neighbours if self.config.mixing == "vdn" else 0.0
-                error = self.value(each.sight, each.picks) + (others - each.reward) / unit
-                for name, slope in self.gradient(each.sight, each.picks).items():
+            for item in (self.remembered[index] for index in drawn):
+                others = item.neighbours if self.config.mixing == "vdn" else 0.0
+                error = self.value(item.sight, item.picks) + (others - item.reward) / unit
+                for name, slope in self.gradient(item.sight, item.picks).items():
                     total[name] += np.float32(2.0 * error / len(drawn)) * slope
             self._step(total)
 
@@ -196,16 +196,16 @@ class StationNetwork:
     def tensors(self) -> Tensors:
         """Everything `restored` needs, under names safetensors accepts."""
         meta = {"config": asdict(self.config), "features": self.features, "lessons": self.lessons, "steps": self.steps}
-        meta["limits"] = [each.sight.limit for each in self.remembered]
-        meta["told"] = [[each.reward, each.neighbours] for each in self.remembered]
+        meta["limits"] = [item.sight.limit for item in self.remembered]
+        meta["told"] = [[item.reward, item.neighbours] for item in self.remembered]
         answer = write_meta(meta)
         for part, arrays in (("weights", self.weights), ("first", self.first), ("second", self.second)):
             answer |= {f"{part}.{name}": array.copy() for name, array in arrays.items()}
-        for number, each in enumerate(self.remembered):
-            sight = each.sight
+        for number, entry in enumerate(self.remembered):
+            sight = entry.sight
             for name, value in (("view", sight.view), ("worth", sight.worth), ("delay", sight.delay)):
                 answer[f"seen.{number}.{name}"] = np.ascontiguousarray(value)
-            answer[f"seen.{number}.picks"] = each.picks
+            answer[f"seen.{number}.picks"] = entry.picks
         return answer
 
 
@@ -215,10 +215,10 @@ def restored(tensors: Mapping[str, NDArray[Any]]) -> StationNetwork:
     network = StationNetwork(LearningConfig(**meta["config"]), meta["features"], 0.0, np.random.default_rng(0))
     network.lessons, network.steps = meta.get("lessons", 0), meta.get("steps", 0)
     for part, arrays in (("weights", network.weights), ("first", network.first), ("second", network.second)):
-        kept = tensors_under(tensors, part)
-        if kept.keys() != arrays.keys() and (kept or part == "weights"):
+        retained = tensors_under(tensors, part)
+        if retained.keys() != arrays.keys() and (retained or part == "weights"):
             raise InvalidTraining(f"a checkpoint of a {network.config.head} network has {part} {sorted(arrays)}")
-        arrays |= kept
+        arrays |= retained
     for number, (limit, told) in enumerate(zip(meta.get("limits", ()), meta.get("told", ()), strict=True)):
         seen = tensors_under(tensors, f"seen.{number}")
         sight = Sight(seen["view"], seen["worth"], seen["delay"], limit)
@@ -240,7 +240,7 @@ def _layers(part: str, sizes: tuple[int, int, int], rng: np.random.Generator) ->
         "second": ((1, width, outputs), width),
         "second_bias": ((1, 1, outputs), width),
     }
-    bounds = {name: 1.0 / math.sqrt(max(each, 1)) for name, (_, each) in shapes.items()}
+    bounds = {name: 1.0 / math.sqrt(max(item, 1)) for name, (_, item) in shapes.items()}
     return {
         f"{part}.{name}": rng.uniform(-bounds[name], bounds[name], shape).astype(np.float32)
         for name, (shape, _) in shapes.items()

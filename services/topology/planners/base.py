@@ -42,7 +42,7 @@ class Planner(Protocol):
     def plan(request: pb.MakePlanRequest, gathered: Any, previous: pb.Plan | None) -> pb.Plan:
         """Return the plan; the caller fills in task, version and time.
 
-        A plan with the same seats as the previous one means that too little has changed for a new plan.
+        A plan with the same assignments as the previous one means that too little has changed for a new plan.
         """
         ...
 

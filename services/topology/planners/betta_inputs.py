@@ -166,9 +166,9 @@ async def _social_at(
 
 async def _related_at(sources: Sources, ids: list[str], settings: MeshParameters, at: float) -> Bools:
     kinds = [number(RelationKind(kind)) for kind in settings.relations]
-    found = await sources.trust.GetRelated(trust_pb2.GetRelatedRequest(device_ids=ids, kinds=kinds, at=at))
+    result = await sources.trust.GetRelated(trust_pb2.GetRelatedRequest(device_ids=ids, kinds=kinds, at=at))
     related = np.zeros((len(ids), len(ids)), dtype=bool)
-    rows, columns = np.array(found.rows, dtype=np.int64), np.array(found.columns, dtype=np.int64)
+    rows, columns = np.array(result.rows, dtype=np.int64), np.array(result.columns, dtype=np.int64)
     related[rows, columns] = related[columns, rows] = True
     return related
 

@@ -151,10 +151,10 @@ class Assembly:
 
     def picks(self, decisions: Mapping[int, pb.StationDecision]) -> Picks:
         """(station, device): whom the stations serve."""
-        found = np.zeros(self.cells.handled.shape, dtype=bool)
+        result = np.zeros(self.cells.handled.shape, dtype=bool)
         for station, decision in decisions.items():
-            found[station, self.users(station)[list(decision.users)]] = True
-        return found
+            result[station, self.users(station)[list(decision.users)]] = True
+        return result
 
 
 async def ask_all(
@@ -171,7 +171,7 @@ async def ask_all(
         decision = pb.StationDecision.FromString(answer)
         return assembly.fault(station, decision) or decision
 
-    told = dict(zip(observations, await asyncio.gather(*(ask(*each) for each in observations.items())), strict=True))
+    told = dict(zip(observations, await asyncio.gather(*(ask(*item) for item in observations.items())), strict=True))
     decisions = {station: answer for station, answer in told.items() if isinstance(answer, pb.StationDecision)}
     return decisions, {station: answer for station, answer in told.items() if isinstance(answer, str)}
 
@@ -194,5 +194,5 @@ def _grows(numbers: Sequence[int]) -> bool:
 
 
 def _alike(told: Sequence[float], own: Floats) -> bool:
-    found = np.array(told, dtype=float)
-    return found.shape == own.shape and bool(np.allclose(found, own, rtol=TOLERANCE, atol=0.0))
+    result = np.array(told, dtype=float)
+    return result.shape == own.shape and bool(np.allclose(result, own, rtol=TOLERANCE, atol=0.0))

@@ -1,7 +1,7 @@
 """Cells: each round base stations serve some devices, on which block and with how much noise. [DPVD]
 
 [DPVD] "Optimizing Communication and Device Clustering for Clustered Federated Learning with Differential Privacy".
-The noise problem speaks of σ, the deviation of noise on a mean of X clipped gradients; a seat's multiplier z is the
+The noise problem speaks of σ, the deviation of noise on a mean of X clipped gradients; an assignment's multiplier z is the
 deviation of noise on their *sum* over the clip norm M, so z = σ X / M and ρ = 2 (M / (X σ))² = 2 / z². When a whole
 device is to be hidden, its one clipped update is what is released: X = 1 in the noise problem.
 """
@@ -143,7 +143,7 @@ class CellsPlanner:
 
     @staticmethod
     def plan(request: pb.MakePlanRequest, gathered: CellInputs, previous: pb.Plan | None) -> pb.Plan:
-        """One round's schedule: a seat "solo" for everybody served, "idle" with the reason for the others."""
+        """One round's schedule: an assignment "solo" for everybody served, "idle" with the reason for the others."""
         parameters = parameters_of(request)
         settings = read(CellsParameters, parameters)
         placed = _placed(request, gathered)
@@ -151,19 +151,21 @@ class CellsPlanner:
         cells, delay = assembly.cells, assembly.delay
         waited = rounds_waited(previous)
         chosen = _scheduled(assembly, gathered, settings, placed, waited)
-        found = chosen.found
-        noise = _noise(request, parameters, assembly, found)
+        result = chosen.found
+        noise = _noise(request, parameters, assembly, result)
         # What is not hidden by noise is for the platform's eyes alone.
-        told = ScheduledRound(gathered.cells, cells, delay, found, noise)
-        if found.status is ScheduleStatus.NOBODY:
+        told = ScheduledRound(gathered.cells, cells, delay, result, noise)
+        if result.status is ScheduleStatus.NOBODY:
             raise CannotPlan(told.nobody(len(request.participants)))
-        seats = {p.device_id: told.seat(i, p.device_id) for i, p in enumerate(placed)}
-        waiting = {d: waited.get(d, 0) + 1 for d, seat in seats.items() if seat.role == words.ROLE_IDLE}
+        assignments = {p.device_id: told.assignment(i, p.device_id) for i, p in enumerate(placed)}
+        waiting = {
+            d: waited.get(d, 0) + 1 for d, assignment in assignments.items() if assignment.role == words.ROLE_IDLE
+        }
         for device_id, rounds in waiting.items():
-            seats[device_id].because += f" ({rounds} in a row)" if rounds > 1 else ""
+            assignments[device_id].because += f" ({rounds} in a row)" if rounds > 1 else ""
         return pb.Plan(
-            seats=[seats.get(p.device_id) or unplaced(p.device_id) for p in request.participants],
-            round_seconds=max(seat.upload_seconds for seat in seats.values()),
+            assignments=[assignments.get(p.device_id) or unplaced(p.device_id) for p in request.participants],
+            round_seconds=max(assignment.upload_seconds for assignment in assignments.values()),
             cell_details=_details(gathered, settings, told=told, request=request, waiting=waiting, chosen=chosen),
         )
 
@@ -276,16 +278,16 @@ def _scheduled(
     eager = dataclasses.replace(cells, shares=cells.shares * (1.0 + settings.fairness * rounds))
     learned = _learned_picks(assembly, given)
     if learned is None:
-        found = schedule(cells, delay, _picks_by_hand(eager, assembly, settings))
-        return Chosen(found, found.reward)
-    found, best = schedule(cells, delay, learned), schedule(cells, delay, matching(eager, delay))
+        result = schedule(cells, delay, _picks_by_hand(eager, assembly, settings))
+        return Chosen(result, result.reward)
+    result, best = schedule(cells, delay, learned), schedule(cells, delay, matching(eager, delay))
     reachable = (cells.handled & (delay.min(axis=2, initial=np.inf) <= cells.limits[:, None])).any(axis=0)
     if (reachable & (rounds >= MOST_WAITED)).any():
-        return Chosen(best, found.reward, f"a device that a cell could serve waited for {MOST_WAITED} rounds")
-    served, could = (int((each.station != NOBODY).sum()) for each in (found, best))
+        return Chosen(best, result.reward, f"a device that a cell could serve waited for {MOST_WAITED} rounds")
+    served, could = (int((item.station != NOBODY).sum()) for item in (result, best))
     if 2 * served < could:
-        return Chosen(best, found.reward, f"it serves {served} of {could} devices that blocks would carry")
-    return Chosen(found, found.reward)
+        return Chosen(best, result.reward, f"it serves {served} of {could} devices that blocks would carry")
+    return Chosen(result, result.reward)
 
 
 def _learned_picks(assembly: Assembly, given: CellInputs) -> Picks | None:

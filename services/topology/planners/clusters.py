@@ -3,7 +3,7 @@ Learning", §IV-V.
 
 Devices form clusters by the coalition game of `domain.formation`; within a cluster members send their update to the
 head, raw when they trust it enough and noised otherwise, and a device alone adds the most noise. A plan starts from the
-previous one: while the independent checker still calls its clusters stable nothing moves, and seats change only when
+previous one: while the independent checker still calls its clusters stable nothing moves, and assignments change only when
 somebody's noise does.
 """
 
@@ -24,7 +24,7 @@ from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.topology.v1 import topology_pb2 as pb
 from services.kit.rpc.parameters import BadParameters, read, with_defaults
 from services.kit.rpc.trust_matrix import Matrix, read_matrix
-from services.topology.domain.coalition import Game, InvalidGame, Partition, Stakes, partition_of
+from services.topology.domain.coalition import Game, GameParameters, InvalidGame, Partition, partition_of
 from services.topology.domain.formation import Formation, form
 from services.topology.domain.quality import Floats, InvalidQualityModel, Measurement, QualityModel, refit
 from services.topology.domain.stability import blocking_move
@@ -79,19 +79,19 @@ class Rules:
         if self.clusters.quality != "fitted":
             return self, None
         try:
-            found = refit(measured, self.quality)
+            result = refit(measured, self.quality)
         except InvalidQualityModel as error:
             return self, pb.QualityFit(runs=len(measured), why=f"{error.message}; the constants given are used")
         fit = pb.QualityFit(
             fitted=True,
             runs=len(measured),
-            loss_fit=found.model.loss_fit,
-            quality_offset=found.model.quality_offset,
-            quality_slope=found.model.quality_slope,
-            loss_rmse=found.loss_rmse,
-            accuracy_rmse=found.accuracy_rmse,
+            loss_fit=result.model.loss_fit,
+            quality_offset=result.model.quality_offset,
+            quality_slope=result.model.quality_slope,
+            loss_rmse=result.loss_rmse,
+            accuracy_rmse=result.accuracy_rmse,
         )
-        return replace(self, quality=found.model), fit
+        return replace(self, quality=result.model), fit
 
     def game(self, trust: Matrix, non_iid: list[float]) -> Game:
         """The game these rules make of trust; devices that declare no γ get the task's, and nobody gets more.
@@ -99,14 +99,16 @@ class Rules:
         A larger γ means a better quality, which is weight and pay, and nobody can check it: so the task's is the most.
         """
         chosen = self.clusters
-        stakes = Stakes(price=chosen.price, member_cost=chosen.member_cost, head_reward=chosen.head_reward)
+        game_parameters = GameParameters(
+            price=chosen.price, member_cost=chosen.member_cost, head_reward=chosen.head_reward
+        )
         degrees = [min(gamma or chosen.non_iid, chosen.non_iid) for gamma in non_iid]
         try:
             return Game(
                 TrustGraph.from_ties(trust.size, trust.rows, trust.columns, trust.direct),
                 degrees,
                 quality=self.quality,
-                stakes=stakes,
+                game_parameters=game_parameters,
                 direct_weight=trust.direct_weight,
                 trust=trust.dense(),
             )
@@ -161,14 +163,18 @@ class ClustersPlanner:
         rules, fit = Rules.read(request.privacy, parameters_of(request)).fitted(gathered.measured)
         game = rules.game(gathered.trust, [participant.non_iid for participant in participants])
         before = told.groups_of(previous) if previous is not None and request.keep_if_stable else []
-        formation, kept = _formed(rules.clusters, game, before, gathered.start if previous is None else [], ids)
+        formation, retained = _formed(rules.clusters, game, before, gathered.start if previous is None else [], ids)
         fresh = pb.Plan(
-            seats=told.seats(game, formation, ids, *_protection(rules, game, formation)),
-            cluster_details=told.details(game, formation, ids, kept=kept, absent=_absent(before, ids), fit=fit),
-            stakes=told.stakes(game),
+            assignments=told.assignments(game, formation, ids, *_protection(rules, game, formation)),
+            cluster_details=told.details(game, formation, ids, kept=retained, absent=_absent(before, ids), fit=fit),
+            game_parameters=told.stakes(game),
         )
-        if previous is not None and kept and _much_alike(fresh, previous, rules.clusters.noise_tolerance):
-            return pb.Plan(seats=previous.seats, cluster_details=previous.cluster_details, stakes=previous.stakes)
+        if previous is not None and retained and _much_alike(fresh, previous, rules.clusters.noise_tolerance):
+            return pb.Plan(
+                assignments=previous.assignments,
+                cluster_details=previous.cluster_details,
+                game_parameters=previous.game_parameters,
+            )
         return fresh
 
 
@@ -178,9 +184,13 @@ async def _measured(tasks: Sequence[pb.MeasuredTask], sources: Sources) -> list[
     async with sources.database.reading() as tx:
         for task in tasks:
             plan = await plans.find(tx, task.task_id)
-            seats = [seat for seat in plan.seats if seat.role != words.ROLE_IDLE] if plan is not None else []
-            if seats:
-                noise = fmean(seat.noise_multiplier for seat in seats)
+            assignments = (
+                [assignment for assignment in plan.assignments if assignment.role != words.ROLE_IDLE]
+                if plan is not None
+                else []
+            )
+            if assignments:
+                noise = fmean(assignment.noise_multiplier for assignment in assignments)
                 runs.append(Measurement(noise, task.non_iid, task.loss, task.accuracy))
     return runs
 
@@ -194,9 +204,9 @@ def _formed(
 ) -> tuple[Formation, bool]:
     """The clusters, and whether those before were kept: they are while they are stable."""
     begin = _present(before or start, ids)
-    kept = bool(before) and blocking_move(game, begin) is None
-    limit = 0 if kept else chosen.restarts
-    return form(game, begin, chosen.method, restarts=limit, search=not kept), kept
+    retained = bool(before) and blocking_move(game, begin) is None
+    limit = 0 if retained else chosen.restarts
+    return form(game, begin, chosen.method, restarts=limit, search=not retained), retained
 
 
 def _present(groups: Sequence[Sequence[str]], ids: list[str]) -> Partition:
@@ -226,15 +236,15 @@ def _protection(rules: Rules, game: Game, formation: Formation) -> tuple[Floats,
 def _much_alike(fresh: pb.Plan, previous: pb.Plan, tolerance: float) -> bool:
     """Same devices, roles and heads, no noise that changed by more than the tolerance, to or from none, and the same
     qualities alone: those change with the quality model and with γ, never with trust."""
-    if len(fresh.seats) != len(previous.seats):
+    if len(fresh.assignments) != len(previous.assignments):
         return False
-    for now, then in zip(fresh.seats, previous.seats, strict=True):
+    for now, then in zip(fresh.assignments, previous.assignments, strict=True):
         if (now.device_id, now.role, now.head_device_id) != (then.device_id, then.role, then.head_device_id):
             return False
         if (now.noise_multiplier == 0) != (then.noise_multiplier == 0):
             return False
         if not math.isclose(now.noise_multiplier, then.noise_multiplier, rel_tol=0, abs_tol=tolerance):
             return False
-        if not math.isclose(now.weight_alone, then.weight_alone, rel_tol=1e-9):
+        if not math.isclose(now.solo_weight, then.solo_weight, rel_tol=1e-9):
             return False
     return True

@@ -1,4 +1,4 @@
-"""A formation told: as seats with the reason for each, and as the details of a plan."""
+"""A formation told: as assignments with the reason for each, and as the details of a plan."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _EXPLAINED_UP_TO = 300
 def groups_of(plan: pb.Plan) -> list[list[str]]:
     """Clusters of a plan by device id, those that took no part in it included."""
     groups: dict[str, list[str]] = {}
-    for seat in plan.seats:
-        groups.setdefault(seat.head_device_id or seat.device_id, []).append(seat.device_id)
-    seated = {seat.device_id for seat in plan.seats}
+    for assignment in plan.assignments:
+        groups.setdefault(assignment.head_device_id or assignment.device_id, []).append(assignment.device_id)
+    seated = {assignment.device_id for assignment in plan.assignments}
     absent = plan.cluster_details.absent
     return [*groups.values(), *(rest for group in absent if (rest := [d for d in group.items if d not in seated]))]
 
 
-def seats(
-    game: Game, formation: Formation, ids: list[str], noise: Floats, quality: Floats, quality_alone: Floats
-) -> list[pb.Seat]:
-    """A seat for every device, in order of id."""
-    made: dict[int, pb.Seat] = {}
+def assignments(
+    game: Game, formation: Formation, ids: list[str], noise: Floats, quality: Floats, solo_quality: Floats
+) -> list[pb.Assignment]:
+    """An assignment for every device, in order of id."""
+    made: dict[int, pb.Assignment] = {}
     number = 0
     for cluster in formation.clusters:
         together = len(cluster.members) > 1
         for device in cluster.members:
-            made[device] = pb.Seat(
+            made[device] = pb.Assignment(
                 device_id=ids[device],
                 role=_role(together=together, is_head=device == cluster.head),
                 group=number if together else -1,
@@ -47,7 +47,7 @@ def seats(
                 weight=float(quality[device]),
                 payoff=float(formation.payoff[device]),
                 alone=_alone(game, device),
-                weight_alone=float(quality_alone[device]),
+                solo_weight=float(solo_quality[device]),
                 because=_because(game, formation, ids=ids, cluster=cluster, device=device, noise=float(noise[device])),
             )
         number += together
@@ -60,10 +60,10 @@ def _role(*, together: bool, is_head: bool) -> words.Role.ValueType:
     return words.ROLE_HEAD if is_head else words.ROLE_MEMBER
 
 
-def stakes(game: Game) -> pb.Stakes:
+def stakes(game: Game) -> pb.GameParameters:
     """What the plan was played for."""
-    played = game.stakes
-    return pb.Stakes(price=played.price, member_cost=played.member_cost, head_reward=played.head_reward)
+    played = game.game_parameters
+    return pb.GameParameters(price=played.price, member_cost=played.member_cost, head_reward=played.head_reward)
 
 
 def details(
@@ -75,7 +75,7 @@ def details(
     absent: list[list[str]],
     fit: pb.QualityFit | None = None,
 ) -> pb.ClusterDetails:
-    """What the planner found: the checker's word on stability, how it came about, the stakes."""
+    """What the planner found: the checker's word on stability, how it came about, the game_parameters."""
     alone = [_alone(game, device) for device in range(game.size)]
     blocking = formation.blocking
     return pb.ClusterDetails(
@@ -100,8 +100,8 @@ def details(
         transfers_made=len(formation.transfers),
         blocking=None if blocking is None else pb.Move(**_move(blocking, ids)),
         mean_payoff=float(formation.payoff.mean()),
-        mean_alone=math.fsum(alone) / len(alone),
-        stakes=stakes(game),
+        mean_solo_payoff=math.fsum(alone) / len(alone),
+        game_parameters=stakes(game),
         alone=dict(zip(ids, alone, strict=True)),
         absent=[pb.DeviceList(items=group) for group in absent],
         fit=fit,

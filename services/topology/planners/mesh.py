@@ -53,13 +53,13 @@ class MeshPlanner:
         bridges = _bridges(gathered, allowed=previous is not None or gathered.settings.bridge)
         if gathered.settings.plan == "social":
             return _plan_social(gathered, bridges)
-        found = plan_with_bridges(gathered, bridges)
+        result = plan_with_bridges(gathered, bridges)
         if previous is not None and request.keep_if_stable:
-            standing = _standing(previous, gathered, found)
+            standing = _standing(previous, gathered, result)
             if standing is not None and not _is_news(previous, gathered, standing):
                 return previous
-            found = standing or _mended(previous, gathered, bridges, found)
-        return _message(gathered, found, bridges)
+            result = standing or _mended(previous, gathered, bridges, result)
+        return _message(gathered, result, bridges)
 
 
 def _plan_social(given: MeshInputs, bridges: list[Pair]) -> pb.Plan:
@@ -155,14 +155,16 @@ def _standing(previous: pb.Plan, given: MeshInputs, found: MeshPlan) -> MeshPlan
     """The old links as things are now; None unless devices and who adds noise are the same and they are nearly as fast
     as the plan found."""
     rows = {device_id: row for row, device_id in enumerate(given.ids)}
-    if {seat.device_id for seat in previous.seats} != rows.keys():
+    if {assignment.device_id for assignment in previous.assignments} != rows.keys():
         return None
-    pairs = [(rows[s.device_id], rows[n.device_id]) for s in previous.seats for n in s.neighbours]
+    pairs = [(rows[s.device_id], rows[n.device_id]) for s in previous.assignments for n in s.neighbours]
     try:
         standing = evaluate_links(given.network, given.rules, pairs)
     except (NotConnected, BadMeshInput):
         return None
-    if {rows[seat.device_id] for seat in previous.seats if seat.noised} != set(standing.dp_devices):
+    if {rows[assignment.device_id] for assignment in previous.assignments if assignment.noised} != set(
+        standing.dp_devices
+    ):
         return None
     gain = 1.0 - given.settings.replan_gain
     if found.figures.pseudo_training_time < gain * standing.figures.pseudo_training_time:
@@ -172,24 +174,24 @@ def _standing(previous: pb.Plan, given: MeshInputs, found: MeshPlan) -> MeshPlan
 
 def _is_news(previous: pb.Plan, given: MeshInputs, standing: MeshPlan) -> bool:
     """Whether old links that stand are trusted otherwise than they were, or a batch has changed by `replan_gain`."""
-    held = {seat.device_id: seat.batch_size for seat in previous.seats}
+    held = {assignment.device_id: assignment.batch_size for assignment in previous.assignments}
     before = np.array([held[device_id] for device_id in given.ids])
     if (np.abs(standing.batch_sizes - before) > given.settings.replan_gain * before).any():
         return True
-    told = {frozenset((s.device_id, n.device_id)): n.trusted for s in previous.seats for n in s.neighbours}
+    told = {frozenset((s.device_id, n.device_id)): n.trusted for s in previous.assignments for n in s.neighbours}
     return any(told[frozenset((given.ids[x.first], given.ids[x.second]))] != x.trusted for x in standing.links)
 
 
 def _with_reasons(previous: pb.Plan, given: MeshInputs, plan: MeshPlan) -> MeshPlan:
     """The plan with those of its links that it has from the previous one in their order and with their reasons."""
     left = {frozenset((given.ids[link.first], given.ids[link.second])): link for link in plan.links}
-    kept = []
+    retained = []
     for told in previous.mesh_details.links:
         link = left.pop(frozenset(told.between), None)
         if link is not None:
             score = told.score if told.HasField("score") else None
-            kept.append(dataclasses.replace(link, step=cast(Step, told.step), score=score))
-    return dataclasses.replace(plan, links=(*kept, *left.values()))
+            retained.append(dataclasses.replace(link, step=cast(Step, told.step), score=score))
+    return dataclasses.replace(plan, links=(*retained, *left.values()))
 
 
 def _mended(previous: pb.Plan, given: MeshInputs, bridges: list[Pair], found: MeshPlan) -> MeshPlan:
@@ -200,10 +202,10 @@ def _mended(previous: pb.Plan, given: MeshInputs, bridges: list[Pair], found: Me
     """
     network, rows = given.network, {device_id: row for row, device_id in enumerate(given.ids)}
     adjacency = np.zeros((network.devices, network.devices), dtype=bool)
-    for seat in previous.seats:
-        for other in seat.neighbours:
-            if seat.device_id in rows and other.device_id in rows:
-                i, j = rows[seat.device_id], rows[other.device_id]
+    for assignment in previous.assignments:
+        for other in assignment.neighbours:
+            if assignment.device_id in rows and other.device_id in rows:
+                i, j = rows[assignment.device_id], rows[other.device_id]
                 adjacency[i, j] = np.isfinite(network.link_seconds[i, j]) and network.trusted[i, j] >= other.trusted
     adjacency &= adjacency.T
     allowed = network.trusted.copy()
@@ -226,17 +228,17 @@ def _mended(previous: pb.Plan, given: MeshInputs, bridges: list[Pair], found: Me
 
 
 def _message(given: MeshInputs, found: MeshPlan, bridges: list[Pair]) -> pb.Plan:
-    seats = [_seat(given, found, device) for device in range(given.network.devices)]
+    assignments = [_assignment(given, found, device) for device in range(given.network.devices)]
     details = _details(given, found, bridges)
-    return pb.Plan(seats=seats, round_seconds=found.figures.local_iterate, mesh_details=details)
+    return pb.Plan(assignments=assignments, round_seconds=found.figures.local_iterate, mesh_details=details)
 
 
-def _seat(given: MeshInputs, found: MeshPlan, device: int) -> pb.Seat:
+def _assignment(given: MeshInputs, found: MeshPlan, device: int) -> pb.Assignment:
     mixing = found.figures.mixing
-    mine = [link for link in found.links if device in (link.first, link.second)]
-    others = {link.second if link.first == device else link.first: link for link in mine}
+    own = [link for link in found.links if device in (link.first, link.second)]
+    others = {link.second if link.first == device else link.first: link for link in own}
     noised = device in found.dp_devices
-    return pb.Seat(
+    return pb.Assignment(
         device_id=given.ids[device],
         role=words.ROLE_PEER,
         group=-1,

@@ -24,14 +24,16 @@ class ScheduledRound:
     found: Schedule
     multiplier: Floats
 
-    def seat(self, i: int, device_id: str) -> pb.Seat:
+    def assignment(self, i: int, device_id: str) -> pb.Assignment:
         """The place of one device."""
         station, block = int(self.found.station[i]), int(self.found.block[i])
         if station == NOBODY:
-            return pb.Seat(device_id=device_id, role=words.ROLE_IDLE, group=-1, block=-1, because=self._why_idle(i)[1])
+            return pb.Assignment(
+                device_id=device_id, role=words.ROLE_IDLE, group=-1, block=-1, because=self._why_idle(i)[1]
+            )
         cell, seconds, multiplier = self.stations[station], self.delay[station, i, block], float(self.multiplier[i])
         cost = f", ρ = {2.0 / multiplier**2:.3g} this round" if multiplier else ""
-        return pb.Seat(
+        return pb.Assignment(
             device_id=device_id,
             role=words.ROLE_SOLO,
             group=station,
@@ -72,7 +74,7 @@ class ScheduledRound:
         return "left out by the policy", "the policy left it out, though a block was free"
 
 
-def unplaced(device_id: str) -> pb.Seat:
-    """The seat of a device whose position nobody knows."""
+def unplaced(device_id: str) -> pb.Assignment:
+    """The assignment of a device whose position nobody knows."""
     why = "its position is not known: set it with PATCH /v1/devices/{id} (location)"
-    return pb.Seat(device_id=device_id, role=words.ROLE_IDLE, group=-1, block=-1, because=why)
+    return pb.Assignment(device_id=device_id, role=words.ROLE_IDLE, group=-1, block=-1, because=why)

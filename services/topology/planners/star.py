@@ -20,7 +20,7 @@ class StarPlanner:
         return with_defaults(parameters, UniformPrivacy)
 
     def is_slow(self, devices: int, parameters: dict[str, Any]) -> bool:
-        """Never: everybody has the same seat."""
+        """Never: everybody has the same assignment."""
         return False
 
     async def gather(self, request: pb.MakePlanRequest, sources: Sources) -> None:
@@ -35,8 +35,8 @@ class StarPlanner:
             if uniform.target_epsilon is not None:
                 because += f"; noise for ε = {uniform.target_epsilon:g} in all rounds, δ = {uniform.delta:g}"
         return pb.Plan(
-            seats=[
-                pb.Seat(
+            assignments=[
+                pb.Assignment(
                     device_id=participant.device_id,
                     role=words.ROLE_SOLO,
                     group=-1,

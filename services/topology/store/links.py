@@ -36,5 +36,5 @@ async def of_task(tx: Tx, task_id: str) -> dict[tuple[str, str], MeasuredWay]:
 async def count(tx: Tx, task_id: str, device_id: str) -> int:
     """How many links a device has told."""
     table = tables.links.c
-    found = await tx.execute(sa.select(sa.func.count()).where(table.task_id == task_id, table.device_a == device_id))
-    return int(found.scalar_one())
+    result = await tx.execute(sa.select(sa.func.count()).where(table.task_id == task_id, table.device_a == device_id))
+    return int(result.scalar_one())

@@ -19,8 +19,8 @@ _FOR = sa.select(plan_keys.c.version).where(
 
 async def find(tx: Tx, task_id: str, version: int = 0) -> pb.Plan | None:
     """A version of a task's plan; 0 means the newest."""
-    found = (await tx.execute(_VERSION if version else _NEWEST, {"p_task": task_id, "p_version": version})).scalar()
-    return None if found is None else pb.Plan.FromString(found)
+    result = (await tx.execute(_VERSION if version else _NEWEST, {"p_task": task_id, "p_version": version})).scalar()
+    return None if result is None else pb.Plan.FromString(result)
 
 
 async def find_for(tx: Tx, task_id: str, key: str) -> pb.Plan | None:

@@ -36,8 +36,8 @@ class Committees:
         members = [devices[ids[at]] for at in best.clerks]
         return pb.Committee(
             members=[
-                pb.CommitteeMember(device_id=each.id, owner_id=each.owner_id, signing_key=each.signing_key)
-                for each in members
+                pb.CommitteeMember(device_id=member.id, owner_id=member.owner_id, signing_key=member.signing_key)
+                for member in members
             ],
             least_trust=best.least_trust,
             total_trust=best.total_trust,
@@ -45,11 +45,11 @@ class Committees:
         )
 
     async def _devices(self, ids: Sequence[str]) -> dict[str, trust.Device]:
-        found: dict[str, trust.Device] = {}
+        result: dict[str, trust.Device] = {}
         for start in range(0, len(ids), MOST_ASKED):
             some = trust.GetDevicesRequest(device_ids=ids[start : start + MOST_ASKED])
-            found |= {device.id: device for device in (await self._sources.registry.GetDevices(some)).devices}
-        return found
+            result |= {device.id: device for device in (await self._sources.registry.GetDevices(some)).devices}
+        return result
 
 
 def _is_active(device: trust.Device | None) -> bool:

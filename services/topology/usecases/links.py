@@ -47,7 +47,7 @@ class Links:
         if caller.role == "device":
             told = [(caller.subject, b if a == caller.subject else a, way) for a, b, way in links]
         else:
-            told = [each for a, b, way in links for each in ((a, b, way), (b, a, way))]
+            told = [item for a, b, way in links for item in ((a, b, way), (b, a, way))]
         async with self._database.writing() as tx:
             await measured.put(tx, task_id, told, self._clock.now())
             if caller.role == "device" and await measured.count(tx, task_id, caller.subject) > MAX_LINKS:

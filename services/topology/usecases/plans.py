@@ -49,7 +49,7 @@ class Plans:
             if known is not None:
                 return known
             newest = await plans.find(tx, request.task_id)
-            if newest is not None and list(newest.seats) == list(fresh.seats):
+            if newest is not None and list(newest.assignments) == list(fresh.assignments):
                 fresh = newest
             else:
                 fresh.task_id, fresh.topology = request.task_id, request.topology

@@ -54,7 +54,7 @@ class Stations:
             await advisory_lock(tx, "stations")
             known = [cell.id for cell in await cells.every(tx)]
             served = {lease.cell_id for lease in (await stations.leases(tx)).values() if lease.ends_at > now}
-            free = [each for each in known if each not in served and cell_id in ("", each)]
+            free = [item for item in known if item not in served and cell_id in ("", item)]
             if not free:
                 raise NoFreeCell(
                     f"{f'cell {cell_id}' if cell_id else 'every cell'} has its station, or none is registered; put one "
@@ -88,13 +88,13 @@ class Stations:
             with self._notifier.subscribe(_calls(key.cell_id)) as sleeper:
                 async with self._database.reading() as tx:
                     lease, now = await self._prove(tx, key), self._clock.now()
-                    found = await stations.next_open(tx, key.cell_id, now)
-                if (found is not None or lease.ends_at < now + RENEW_SECONDS) and await self._hear(key, found):
-                    assert found is not None
-                    return pb.StationQuestion.FromString(found.question)
+                    result = await stations.next_open(tx, key.cell_id, now)
+                if (result is not None or lease.ends_at < now + RENEW_SECONDS) and await self._hear(key, result):
+                    assert result is not None
+                    return pb.StationQuestion.FromString(result.question)
                 if now >= deadline or self._notifier.is_closed:
                     return pb.StationQuestion()
-                if found is None:
+                if result is None:
                     await sleeper.wait(min(deadline - now, LEASE_SECONDS / 3))
 
     async def _hear(self, key: pb.StationKey, found: AskedStation | None) -> bool:
@@ -118,11 +118,11 @@ class Stations:
     async def _asked(self, tx: Tx, key: pb.StationKey, question_id: str) -> AskedStation:
         """An open question to the caller."""
         await self._prove(tx, key)
-        found = await stations.find(tx, question_id)
-        is_open = found is not None and not found.answer and found.ends_at > self._clock.now()
-        if found is None or not is_open or found.cell_id != key.cell_id:
+        result = await stations.find(tx, question_id)
+        is_open = result is not None and not result.answer and result.ends_at > self._clock.now()
+        if result is None or not is_open or result.cell_id != key.cell_id:
             raise UnknownQuestion(f"no question {question_id[:80]!r} to {key.cell_id} is open; ask for the next one")
-        return found
+        return result
 
     async def _answer(self, tx: Tx, asked: AskedStation, answer: bytes) -> None:
         await stations.answer(tx, asked.id, answer)
@@ -175,10 +175,10 @@ class Stations:
         while True:
             with self._notifier.subscribe(_answers(question_id)) as sleeper:
                 async with self._database.reading() as tx:
-                    found = await stations.find(tx, question_id)
+                    result = await stations.find(tx, question_id)
                 left = deadline - self._clock.now()
-                if found is None or found.answer or left <= 0.0:
-                    return b"" if found is None else found.answer
+                if result is None or result.answer or left <= 0.0:
+                    return b"" if result is None else result.answer
                 await sleeper.wait(min(left, AGAIN_SECONDS))
 
 

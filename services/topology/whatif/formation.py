@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from services.kit.runtime import whatif
-from services.topology.domain.coalition import Game, Stakes, partition_of, singletons
+from services.topology.domain.coalition import Game, GameParameters, partition_of, singletons
 from services.topology.domain.formation import Formation, form
 from services.topology.domain.quality import QualityModel
 from services.trust.domain.graph import InvalidTrustGraph, TrustGraph
@@ -37,7 +37,7 @@ def solve(question: Input) -> dict[str, Any]:
             noise_max=question.noise_max,
             calibration=question.calibration,
         ),
-        stakes=Stakes(head_reward=question.head_reward),
+        game_parameters=GameParameters(head_reward=question.head_reward),
         direct_weight=question.direct_weight,
     )
     start = singletons(game.size) if question.start == "singletons" else partition_of(question.start, game.size)

@@ -77,11 +77,11 @@ class AuditCheck:
 
     def verdict(self, head: AuditHead) -> AuditVerdict:
         """What was found, against the head that was kept apart."""
-        for what, kept, found in (
+        for what, retained, result in (
             ("entries", head.entries, self.entries),
             ("last entry", head.number, self.number),
             ("head", head.hash, self.head),
         ):
-            if kept != found:
-                self.faults.append(f"{what}: the log's head says {kept}, there is {found}")
+            if retained != result:
+                self.faults.append(f"{what}: the log's head says {retained}, there is {result}")
         return AuditVerdict(self.entries, self.head, self.faults)

@@ -45,7 +45,7 @@ def matches(new: Reported, waiting: Reported, window_seconds: float) -> Integers
 
     O((new + waiting) log waiting), however many wait in one pair.
     """
-    found = np.full(len(new), -1, dtype=np.int64)
+    result = np.full(len(new), -1, dtype=np.int64)
     by_pair: dict[int, list[tuple[float, int, int]]] = {}
     columns = zip(waiting.pairs.tolist(), waiting.at.tolist(), waiting.numbers.tolist(), strict=True)
     for k, (pair, at, number) in enumerate(columns):
@@ -56,8 +56,8 @@ def matches(new: Reported, waiting: Reported, window_seconds: float) -> Integers
         several = by_pair.get(pair, [])
         place = _nearest(several, moment)
         if place is not None and abs(several[place][0] - moment) <= window_seconds:
-            found[k] = several.pop(place)[2]
-    return found
+            result[k] = several.pop(place)[2]
+    return result
 
 
 def _nearest(several: list[tuple[float, int, int]], moment: float) -> int | None:

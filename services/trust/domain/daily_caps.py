@@ -61,9 +61,9 @@ def shares_of_day(days: Integers, units: Floats, bounded: npt.NDArray[np.bool_],
 def newest_that_count(at: Floats, numbers: Integers, units: Floats, most: float) -> npt.NDArray[np.bool_]:
     """Which of one reporter's bad reports of one day count: from the newest back, as many as fit into `most` units."""
     order = np.lexsort((-numbers, -at))
-    kept = np.empty(len(at), dtype=np.bool_)
-    kept[order] = np.cumsum(units[order]) <= most * (1 + 1e-12)
-    return kept
+    retained = np.empty(len(at), dtype=np.bool_)
+    retained[order] = np.cumsum(units[order]) <= most * (1 + 1e-12)
+    return retained
 
 
 def _before(values: Floats, groups: Integers) -> Floats:

@@ -303,7 +303,7 @@ def handed_down(record: Evidence, now: float, parameters: TrustParameters) -> Ev
 
 def tabled(several: Sequence[Evidence]) -> EvidenceTable:
     """Evidence of some pairs as a table."""
-    rows = [[getattr(each, item.name) for item in fields(Evidence)] for each in several]
+    rows = [[getattr(entry, item.name) for item in fields(Evidence)] for entry in several]
     columns = [np.array(column) for column in zip(*rows, strict=True)] if rows else EvidenceTable.empty(0).columns()
     return EvidenceTable(*columns)
 

@@ -75,8 +75,8 @@ class Draft:
     def standing(self) -> tuple[list[str], list[float], list[float]]:
         """Basis, share and seconds each report itself is stored with."""
         basis = np.where(self.carried, Basis.HALF.value, self.basis)
-        kept = np.where(self.carried, 0.0, self.shares), np.where(self.carried, 0.0, self.seconds)
-        return basis.tolist(), kept[0].tolist(), kept[1].tolist()
+        retained = np.where(self.carried, 0.0, self.shares), np.where(self.carried, 0.0, self.seconds)
+        return basis.tolist(), retained[0].tolist(), retained[1].tolist()
 
 
 def drafted(
@@ -114,8 +114,8 @@ def confirmed(draft: Draft, waiting: Sequence[Row], reporter: int, now: float, r
     numbers, _, pairs, at, durations = zip(*others, strict=True) if others else ((), (), (), (), ())
     theirs = Reported.of(numbers, pairs, at, durations)
     mine = Reported(good, draft.pairs[good], draft.at[good], draft.durations_seconds[good])
-    found = matches(mine, theirs, rule.meeting_window_seconds)
-    met, partner = good[found >= 0], found[found >= 0]
+    result = matches(mine, theirs, rule.meeting_window_seconds)
+    met, partner = good[result >= 0], result[result >= 0]
     basis, seconds, moments = draft.basis.copy(), draft.seconds.copy(), draft.moments.copy()
     shares, confirms, carried = draft.shares.copy(), draft.confirms.copy(), draft.carried.copy()
     basis[met], shares[met], confirms[met] = Basis.BOTH, 1.0, theirs.numbers[partner]
@@ -166,8 +166,8 @@ def days_of(draft: Draft) -> Days:
 def saturated(draft: Draft, days: Days, used: Sequence[Row], full_seconds: float, rule: EvidenceRule) -> Draft:
     """The draft with as much of each report as its pair's day takes; `used` as the store tells it."""
     units, reports = np.zeros(3 * len(days)), np.zeros(3 * len(days), dtype=np.int64)
-    for place, sort, counted, mine in used:
-        units[3 * place + sort], reports[3 * place + sort] = counted, mine
+    for place, sort, counted, own in used:
+        units[3 * place + sort], reports[3 * place + sort] = counted, own
     counting = np.flatnonzero(draft.shares > 0)
     positive, basis = draft.positive[counting], draft.basis[counting]
     sorts = daily_caps.sorts(positive, basis == Basis.PLATFORM)
@@ -215,21 +215,21 @@ def newest(draft: Draft, earlier: Sequence[Row], full_seconds: float, rule: Evid
 
     earlier: number, pair, time, seconds and share of what counts of the reporter's bad reports on the same days.
     """
-    mine = np.flatnonzero((draft.basis == Basis.ONE) & (draft.shares > 0) & ~draft.positive)
+    own = np.flatnonzero((draft.basis == Basis.ONE) & (draft.shares > 0) & ~draft.positive)
     numbers, pairs, at, seconds, shares = (np.array(c) for c in zip(*earlier, strict=True)) if earlier else _NO_ROWS
-    all_at = np.concatenate((at, draft.at[mine]))
-    all_shares = np.concatenate((shares, draft.shares[mine]))
-    lengths = np.concatenate((seconds, draft.seconds[mine]))
+    all_at = np.concatenate((at, draft.at[own]))
+    all_shares = np.concatenate((shares, draft.shares[own]))
+    lengths = np.concatenate((seconds, draft.seconds[own]))
     units = all_shares * np.minimum(lengths, full_seconds) / full_seconds
-    order = np.concatenate((numbers, numbers.max(initial=0) + 1 + np.arange(len(mine))))
-    kept = np.ones(len(all_at), dtype=np.bool_)
+    order = np.concatenate((numbers, numbers.max(initial=0) + 1 + np.arange(len(own))))
+    retained = np.ones(len(all_at), dtype=np.bool_)
     days = daily_caps.day_of(all_at)
     for day in np.unique(days):
         of_day = days == day
-        kept[of_day] = daily_caps.newest_that_count(all_at[of_day], order[of_day], units[of_day], rule.reporter_day)
-    if kept.all():
+        retained[of_day] = daily_caps.newest_that_count(all_at[of_day], order[of_day], units[of_day], rule.reporter_day)
+    if retained.all():
         return draft, NOTHING
-    out, lost = ~kept[: len(at)], mine[~kept[len(at) :]]
+    out, lost = ~retained[: len(at)], own[~retained[len(at) :]]
     left = draft.shares.copy()
     left[lost] = 0.0
     none = np.zeros(np.count_nonzero(out), dtype=np.bool_)

@@ -103,8 +103,8 @@ class TrustGraph:
         first, second = np.asarray(a, dtype=np.int64), np.asarray(b, dtype=np.int64)
         weights = np.asarray(values, dtype=np.float64)
         _check_ties(size, first, second, weights)
-        kept = weights > 0
-        first, second, weights = first[kept], second[kept], weights[kept]
+        retained = weights > 0
+        first, second, weights = first[retained], second[retained], weights[retained]
         rows, columns = np.concatenate((first, second)), np.concatenate((second, first))
         order = np.lexsort((columns, rows))
         indptr = np.zeros(size + 1, dtype=np.int64)

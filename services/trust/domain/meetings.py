@@ -86,8 +86,8 @@ def visits(stays: Stays, places: Floats, radius_metres: float) -> Encounters:
             carriers.append(stays.carriers[low + near["i"]])
     names, numbers = np.unique(np.concatenate(carriers), return_inverse=True)
     width = max(1, len(names))
-    found, times = np.unique(np.concatenate(rows) * width + numbers, return_counts=True)
-    return Encounters(found // width, names[found % width], times.astype(np.int64))
+    result, times = np.unique(np.concatenate(rows) * width + numbers, return_counts=True)
+    return Encounters(result // width, names[result % width], times.astype(np.int64))
 
 
 def _join(ones: Stays, others: Stays | None, radius: float, least_seconds: float) -> Meetings:
@@ -127,11 +127,11 @@ def _join_window(
     start = np.maximum(ones.start[i], right.start[j])
     stop = np.minimum(ones.stop[i], right.stop[j])
     a, b = ones.carriers[i], right.carriers[j]
-    kept = (stop > start) & (stop - start >= least_seconds) & (start >= low) & (start < high) & (a != b)
-    a, b = a[kept], b[kept]
+    retained = (stop > start) & (stop - start >= least_seconds) & (start >= low) & (start < high) & (a != b)
+    a, b = a[retained], b[retained]
     if others is None:
         a, b = np.minimum(a, b), np.maximum(a, b)
-    return Meetings(a, b, start[kept], stop[kept])
+    return Meetings(a, b, start[retained], stop[retained])
 
 
 def _present(stays: Stays, low: float, high: float) -> Integers:

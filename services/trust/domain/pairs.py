@@ -76,11 +76,11 @@ class PairSnapshot:
 
     def with_priors(self, priors: Priors) -> PairSnapshot:
         """These pairs with what their relations are worth, and behind them the related that never interacted."""
-        mine, theirs = (self.low << 32) | self.high, (priors.low << 32) | priors.high
-        order = np.argsort(mine)
-        place = np.searchsorted(mine, theirs, sorter=order)
-        known = place < len(mine)
-        known[known] = mine[order[place[known]]] == theirs[known]
+        own, theirs = (self.low << 32) | self.high, (priors.low << 32) | priors.high
+        order = np.argsort(own)
+        place = np.searchsorted(own, theirs, sorter=order)
+        known = place < len(own)
+        known[known] = own[order[place[known]]] == theirs[known]
         extra = int(np.count_nonzero(~known))
         closeness, pseudo_counts = np.zeros(len(self) + extra), np.zeros(len(self) + extra)
         rows = np.where(known, 0, np.cumsum(~known) - 1 + len(self))
@@ -217,11 +217,11 @@ class GraphBuilder:
     def build(self, pairs: PairSnapshot, at: float, size: int) -> TrustGraph:
         """The graph at `at` over devices 0..size−1 (more, if pairs reach further)."""
         direct = pairs.direct(at, self._parameters, self._rule)
-        kept = direct > 0
+        retained = direct > 0
         shape = self._shape
-        if shape is None or shape.low is not pairs.low or not np.array_equal(shape.kept, kept):
-            shape = self._shape = _shape(pairs, kept)
-        values = direct[kept]
+        if shape is None or shape.low is not pairs.low or not np.array_equal(shape.kept, retained):
+            shape = self._shape = _shape(pairs, retained)
+        values = direct[retained]
         missing = max(0, size + 1 - len(shape.indptr))
         indptr = np.concatenate((shape.indptr, np.repeat(shape.indptr[-1:], missing)))
         both = np.concatenate((values, values))[shape.order]

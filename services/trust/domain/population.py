@@ -111,8 +111,8 @@ def usual_places(population: Population, stays: Stays) -> Floats:
     carriers, first = np.unique(stays.carriers[order], return_index=True)
     if len(carriers):
         nearest = np.minimum(np.searchsorted(carriers, population.carriers), len(carriers) - 1)
-        found = population.mobile & (carriers[nearest] == population.carriers)
-        places[found] = stays.places[order][first[nearest[found]]]
+        result = population.mobile & (carriers[nearest] == population.carriers)
+        places[result] = stays.places[order][first[nearest[result]]]
     return places
 
 

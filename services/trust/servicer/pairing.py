@@ -49,8 +49,8 @@ class LinksServicer(rpc.LinksServicer):
 
     async def ListDecisions(self, request: pb.ListDecisionsRequest, context: Any) -> pb.ListDecisionsReply:
         limit = read_page(request.limit, "", NUMBER).limit
-        found = await self._links.decisions(request.device_id, request.waiting, limit)
-        return pb.ListDecisionsReply(decisions=map(_decision, found))
+        result = await self._links.decisions(request.device_id, request.waiting, limit)
+        return pb.ListDecisionsReply(decisions=map(_decision, result))
 
     async def AnswerDecision(self, request: pb.AnswerDecisionRequest, context: Any) -> pb.Decision:
         state = word(DecisionState, request.state)

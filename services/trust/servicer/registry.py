@@ -37,9 +37,9 @@ class RegistryServicer(rpc.RegistryServicer):
 
     async def ListOwners(self, request: pb.ListOwnersRequest, context: Any) -> pb.ListOwnersReply:
         page = read_page(request.limit, request.cursor, ids.form("own"))
-        found = await self._owners.page(page)
+        result = await self._owners.page(page)
         return pb.ListOwnersReply(
-            owners=map(messages.owner, found), next_cursor=next_cursor(found, page.limit, lambda item: item.id)
+            owners=map(messages.owner, result), next_cursor=next_cursor(result, page.limit, lambda item: item.id)
         )
 
     async def UpdateOwner(self, request: pb.UpdateOwnerRequest, context: Any) -> pb.Owner:
@@ -59,14 +59,14 @@ class RegistryServicer(rpc.RegistryServicer):
         return messages.device(await self._devices.get(request.device_id))
 
     async def GetDevices(self, request: pb.GetDevicesRequest, context: Any) -> pb.GetDevicesReply:
-        found = await self._devices.several(request.device_ids)
-        return pb.GetDevicesReply(devices=map(messages.device, found))
+        result = await self._devices.several(request.device_ids)
+        return pb.GetDevicesReply(devices=map(messages.device, result))
 
     async def ListDevices(self, request: pb.ListDevicesRequest, context: Any) -> pb.ListDevicesReply:
         page = read_page(request.limit, request.cursor, ids.form("dev"))
-        found = await self._devices.page(page, request.owner_id, word(DeviceState, request.state))
+        result = await self._devices.page(page, request.owner_id, word(DeviceState, request.state))
         return pb.ListDevicesReply(
-            devices=map(messages.device, found), next_cursor=next_cursor(found, page.limit, lambda item: item.id)
+            devices=map(messages.device, result), next_cursor=next_cursor(result, page.limit, lambda item: item.id)
         )
 
     async def UpdateDevice(self, request: pb.UpdateDeviceRequest, context: Any) -> pb.Device:
@@ -97,9 +97,9 @@ class RegistryServicer(rpc.RegistryServicer):
 
     async def ListKeys(self, request: pb.ListKeysRequest, context: Any) -> pb.ListKeysReply:
         page = read_page(request.limit, request.cursor, ids.form("key"))
-        found = await self._keys.page(page, request.subject)
-        cursor = next_cursor(found, page.limit, lambda item: item.id)
-        return pb.ListKeysReply(keys=map(messages.key_info, found), next_cursor=cursor)
+        result = await self._keys.page(page, request.subject)
+        cursor = next_cursor(result, page.limit, lambda item: item.id)
+        return pb.ListKeysReply(keys=map(messages.key_info, result), next_cursor=cursor)
 
     async def RotateKey(self, request: pb.RotateKeyRequest, context: Any) -> pb.CreateKeyReply:
         key, secret = await self._keys.rotate(request.key_id, request.grace_seconds, request.expires_at)
@@ -114,16 +114,16 @@ class RegistryServicer(rpc.RegistryServicer):
 
     async def ListAudit(self, request: pb.ListAuditRequest, context: Any) -> pb.ListAuditReply:
         page = read_page(request.limit, request.cursor, NUMBER)
-        found = await self._auditing.page(page, request.subject, request.act)
+        result = await self._auditing.page(page, request.subject, request.act)
         return pb.ListAuditReply(
-            entries=map(messages.audit_entry, found),
-            next_cursor=next_cursor(found, page.limit, lambda item: str(item.number)),
+            entries=map(messages.audit_entry, result),
+            next_cursor=next_cursor(result, page.limit, lambda item: str(item.number)),
         )
 
     async def VerifyAudit(self, request: pb.VerifyAuditRequest, context: Any) -> pb.VerifyAuditReply:
         started = time.perf_counter()
-        found = await self._auditing.verify()
+        result = await self._auditing.verify()
         seconds = time.perf_counter() - started
         return pb.VerifyAuditReply(
-            sound=found.sound, entries=found.entries, head=found.head, faults=found.faults, seconds=seconds
+            sound=result.sound, entries=result.entries, head=result.head, faults=result.faults, seconds=seconds
         )

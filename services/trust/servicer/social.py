@@ -56,10 +56,10 @@ class TrustServicer(rpc.TrustServicer):
 
     async def ListInteractions(self, request: pb.ListInteractionsRequest, context: Any) -> pb.ListInteractionsReply:
         page = read_page(request.limit, request.cursor, NUMBER)
-        found, named = await self._chronicles.interactions(request.device_a, request.device_b, page)
+        result, named = await self._chronicles.interactions(request.device_a, request.device_b, page)
         return pb.ListInteractionsReply(
-            interactions=[social.interaction(item, named, *self._chronicles.terms()) for item in found],
-            next_cursor=next_cursor(found, page.limit, lambda item: str(item.number)),
+            interactions=[social.interaction(item, named, *self._chronicles.terms()) for item in result],
+            next_cursor=next_cursor(result, page.limit, lambda item: str(item.number)),
         )
 
     async def DeclareFriendship(self, request: pb.DeclareFriendshipRequest, context: Any) -> pb.Relation:
@@ -68,10 +68,10 @@ class TrustServicer(rpc.TrustServicer):
 
     async def ListFriendships(self, request: pb.ListFriendshipsRequest, context: Any) -> pb.ListRelationsReply:
         page = read_page(request.limit, request.cursor, NUMBER)
-        mine, found = await self._relations.friendships(request.owner_id, page)
+        own, result = await self._relations.friendships(request.owner_id, page)
         return pb.ListRelationsReply(
-            relations=[social.friendship(item, mine, request.owner_id, other) for _, other, item in found],
-            next_cursor=next_cursor(found, page.limit, lambda item: str(item[0])),
+            relations=[social.friendship(item, own, request.owner_id, other) for _, other, item in result],
+            next_cursor=next_cursor(result, page.limit, lambda item: str(item[0])),
         )
 
     async def DeriveRelations(self, request: pb.DeriveRelationsRequest, context: Any) -> pb.DeriveRelationsReply:
@@ -80,48 +80,48 @@ class TrustServicer(rpc.TrustServicer):
 
     async def ListRelations(self, request: pb.ListRelationsRequest, context: Any) -> pb.ListRelationsReply:
         page = read_page(request.limit, request.cursor, NUMBER)
-        found, named = await self._relations.page(request.device_id, page)
+        result, named = await self._relations.page(request.device_id, page)
         return pb.ListRelationsReply(
-            relations=[social.relation(item, named[item.a].id, named[item.b].id) for _, item in found],
-            next_cursor=next_cursor(found, page.limit, lambda item: str(item[0])),
+            relations=[social.relation(item, named[item.a].id, named[item.b].id) for _, item in result],
+            next_cursor=next_cursor(result, page.limit, lambda item: str(item[0])),
         )
 
     async def ExplainTrust(self, request: pb.ExplainTrustRequest, context: Any) -> pb.TrustExplanation:
-        found = await self._scores.explain(request.device_a, request.device_b, request.at)
-        return social.explanation(found, request.device_a, request.device_b)
+        result = await self._scores.explain(request.device_a, request.device_b, request.at)
+        return social.explanation(result, request.device_a, request.device_b)
 
     async def ListPeers(self, request: pb.ListPeersRequest, context: Any) -> pb.ListPeersReply:
-        found = await self._scores.peers(request.device_id, request.limit, request.at)
-        return pb.ListPeersReply(peers=map(social.peer, found))
+        result = await self._scores.peers(request.device_id, request.limit, request.at)
+        return pb.ListPeersReply(peers=map(social.peer, result))
 
     async def GetMatrix(self, request: pb.GetMatrixRequest, context: Any) -> pb.TrustMatrix:
         weight = request.direct_weight if request.HasField("direct_weight") else None
-        found, at, used = await self._scores.matrix(request.device_ids, request.at, weight, request.piece)
-        return await asyncio.to_thread(social.matrix, found, request.device_ids, at, used)
+        result, at, used = await self._scores.matrix(request.device_ids, request.at, weight, request.piece)
+        return await asyncio.to_thread(social.matrix, result, request.device_ids, at, used)
 
     async def GetRelated(self, request: pb.GetRelatedRequest, context: Any) -> pb.GetRelatedReply:
         kinds = [word(RelationKind, kind) for kind in request.kinds]
-        found = await self._relations.related(request.device_ids, kinds, request.at)
-        return pb.GetRelatedReply(rows=[a for a, _ in found], columns=[b for _, b in found])
+        result = await self._relations.related(request.device_ids, kinds, request.at)
+        return pb.GetRelatedReply(rows=[a for a, _ in result], columns=[b for _, b in result])
 
     async def GetDeclared(self, request: pb.GetDeclaredRequest, context: Any) -> pb.GetDeclaredReply:
-        found = await self._relations.declared(request.device_ids)
-        rows, columns, strengths = zip(*found.said, strict=True) if found.said else ((), (), ())
-        return pb.GetDeclaredReply(owners=found.owners, rows=rows, columns=columns, strengths=strengths)
+        result = await self._relations.declared(request.device_ids)
+        rows, columns, strengths = zip(*result.said, strict=True) if result.said else ((), (), ())
+        return pb.GetDeclaredReply(owners=result.owners, rows=rows, columns=columns, strengths=strengths)
 
     async def GetGraph(self, request: pb.GetGraphRequest, context: Any) -> pb.TrustGraph:
         nodes, ties, at = await self._graphs.draw(request.device_ids, request.owner_id, request.least, request.at)
         return pb.TrustGraph(devices=map(messages.device, nodes), ties=map(social.tie, ties), at=at)
 
     async def GetHistory(self, request: pb.GetHistoryRequest, context: Any) -> pb.GetHistoryReply:
-        found = await self._chronicles.history(
+        result = await self._chronicles.history(
             request.device_a, request.device_b, request.since, request.until, request.points
         )
-        return pb.GetHistoryReply(points=map(social.point, found))
+        return pb.GetHistoryReply(points=map(social.point, result))
 
     async def ListLosses(self, request: pb.ListLossesRequest, context: Any) -> pb.ListLossesReply:
-        found, named = await self._chronicles.losses(request.device_id, request.since, request.limit)
-        return pb.ListLossesReply(losses=[social.loss(item, named, *self._chronicles.terms()) for item in found])
+        result, named = await self._chronicles.losses(request.device_id, request.since, request.limit)
+        return pb.ListLossesReply(losses=[social.loss(item, named, *self._chronicles.terms()) for item in result])
 
     async def Import(self, request_iterator: AsyncIterator[pb.ImportChunk], context: Any) -> pb.ImportReply:
         header, public, chunks = await social.read_import(request_iterator)

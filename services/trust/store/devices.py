@@ -68,29 +68,29 @@ async def by_name(tx: Tx, owner_number: int, name: str) -> Device | None:
 
 async def by_ids(tx: Tx, device_ids: Sequence[str]) -> dict[str, Device]:
     """The devices among `device_ids` that exist, by id."""
-    found: dict[str, Device] = {}
+    result: dict[str, Device] = {}
     for part in batches(device_ids):
-        found.update((row.id, _device(row)) for row in await tx.execute(_BY_IDS, {"ids": list(part)}))
-    return found
+        result.update((row.id, _device(row)) for row in await tx.execute(_BY_IDS, {"ids": list(part)}))
+    return result
 
 
 async def by_numbers(tx: Tx, numbers: Sequence[int]) -> list[Device]:
     """The devices with these numbers, in order of number."""
-    found: list[Device] = []
+    result: list[Device] = []
     for part in batches(numbers):
         query = _QUERY.where(devices.c.number.in_(part))
-        found.extend(_device(row) for row in await tx.execute(query))
-    return sorted(found, key=lambda device: device.number)
+        result.extend(_device(row) for row in await tx.execute(query))
+    return sorted(result, key=lambda device: device.number)
 
 
 async def named(tx: Tx, names: Sequence[str]) -> list[tuple[int, str, int]]:
     """Number, name and owner's number of every device with one of these names."""
-    found: list[tuple[int, str, int]] = []
+    result: list[tuple[int, str, int]] = []
     for part in batches(names):
         query = sa.select(devices.c.number, devices.c.name, devices.c.owner_number)
         rows = await tx.execute(query.where(devices.c.name.in_(part)))
-        found.extend((row.number, row.name, row.owner_number) for row in rows)
-    return found
+        result.extend((row.number, row.name, row.owner_number) for row in rows)
+    return result
 
 
 async def numbers_of(tx: Tx, owner_number: int) -> list[int]:
@@ -116,12 +116,12 @@ async def entries_by_number(tx: Tx, numbers: Sequence[int]) -> list[tuple[int, s
 
 
 async def _entries(tx: Tx, column: sa.Column[Any], wanted: Sequence[Any]) -> list[tuple[int, str, int]]:
-    found: list[tuple[int, str, int]] = []
+    result: list[tuple[int, str, int]] = []
     for part in batches(wanted):
         query = sa.select(devices.c.number, devices.c.id, devices.c.owner_number)
         rows = await tx.execute(query.where(column.in_(part)))
-        found.extend((row.number, row.id, row.owner_number) for row in rows)
-    return found
+        result.extend((row.number, row.id, row.owner_number) for row in rows)
+    return result
 
 
 async def page(tx: Tx, wanted: Page, owner_id: str, state: DeviceState) -> list[Device]:

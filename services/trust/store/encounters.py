@@ -38,11 +38,11 @@ _TALLIES = sa.select(encounters).where(encounters.c.pair.in_(sa.bindparam("pairs
 
 async def tallies(tx: Tx, numbers: Sequence[int]) -> dict[tuple[int, str], Tally]:
     """What is remembered of these pairs, by number and kind."""
-    found: dict[tuple[int, str], Tally] = {}
+    result: dict[tuple[int, str], Tally] = {}
     for part in batches(numbers):
         for row in await tx.execute(_TALLIES, {"pairs": list(part)}):
-            found[row.pair, row.kind] = Tally(row.times, row.last_stop, tuple(json.loads(row.tasks)))
-    return found
+            result[row.pair, row.kind] = Tally(row.times, row.last_stop, tuple(json.loads(row.tasks)))
+    return result
 
 
 async def keep(tx: Tx, changed: Mapping[tuple[int, str], Tally]) -> None:
@@ -101,14 +101,14 @@ async def relate(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
 
 async def standings(tx: Tx, numbers: Sequence[int]) -> dict[int, Standing]:
     """What devices are to the rules, by number."""
-    found: dict[int, Standing] = {}
+    result: dict[int, Standing] = {}
     query = sa.select(devices.c.number, devices.c.x_metres, owners.c.public).join(
         owners, owners.c.number == devices.c.owner_number
     )
     for part in batches(numbers):
         for row in await tx.execute(query.where(devices.c.number.in_(part))):
-            found[row.number] = Standing(row.x_metres is not None, bool(row.public))
-    return found
+            result[row.number] = Standing(row.x_metres is not None, bool(row.public))
+    return result
 
 
 async def history(tx: Tx, kinds: Sequence[RelationKind], device: int | None = None) -> list[Report]:

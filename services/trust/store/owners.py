@@ -26,12 +26,12 @@ async def ensure(tx: Tx, names: Mapping[str, str], at: float) -> dict[str, Owner
     """The owners with these names, by name; those not there are added under the id given with the name."""
     statement = inserting(tx, owners).on_conflict_do_nothing(index_elements=["name"])
     rows = [{"id": owner_id, "name": name, "sharing": "own", "created_at": at} for name, owner_id in names.items()]
-    found: dict[str, Owner] = {}
+    result: dict[str, Owner] = {}
     for part in batches(rows):
         await tx.execute(statement, part)
         query = sa.select(*_COLUMNS).where(owners.c.name.in_([row["name"] for row in part]))
-        found.update((owner.name, owner) for owner in await fetch_all(tx, query, Owner))
-    return found
+        result.update((owner.name, owner) for owner in await fetch_all(tx, query, Owner))
+    return result
 
 
 async def by_id(tx: Tx, owner_id: str) -> Owner | None:

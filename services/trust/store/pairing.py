@@ -83,8 +83,8 @@ async def decisions_of(tx: Tx, device_id: str, waiting: bool, limit: int) -> lis
 async def waiting_count(tx: Tx, device_id: str) -> int:
     """How many decisions a device has not answered."""
     query = sa.select(sa.func.count()).select_from(decisions)
-    found = await tx.execute(query.where(decisions.c.device_id == device_id, decisions.c.state == "waiting"))
-    return int(found.scalar_one())
+    result = await tx.execute(query.where(decisions.c.device_id == device_id, decisions.c.state == "waiting"))
+    return int(result.scalar_one())
 
 
 async def answer(tx: Tx, decision_id: str, state: str, note: str) -> None:
@@ -95,8 +95,8 @@ async def answer(tx: Tx, decision_id: str, state: str, note: str) -> None:
 
 async def drop_answered(tx: Tx, device_id: str, but: int) -> None:
     """Forgets a device's answered decisions but the newest ones."""
-    kept = sa.select(decisions.c.id).where(decisions.c.device_id == device_id).order_by(decisions.c.id.desc())
-    old = decisions.c.id.not_in(kept.limit(but)) & (decisions.c.state != "waiting")
+    retained = sa.select(decisions.c.id).where(decisions.c.device_id == device_id).order_by(decisions.c.id.desc())
+    old = decisions.c.id.not_in(retained.limit(but)) & (decisions.c.state != "waiting")
     await tx.execute(sa.delete(decisions).where(decisions.c.device_id == device_id, old))
 
 

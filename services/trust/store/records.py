@@ -20,8 +20,8 @@ _CHANGED = ", ".join(f"{name} = excluded.{name}" for name in EVIDENCE)
 
 async def some(tx: Tx, keys: list[int]) -> dict[int, Evidence]:
     """Records by key, as far as there are any."""
-    found = await tx.execute(_some(tx.dialect.name), {"wanted": wanted(tx, keys)})
-    return {key: Evidence(*rest) for key, *rest in found}
+    result = await tx.execute(_some(tx.dialect.name), {"wanted": wanted(tx, keys)})
+    return {key: Evidence(*rest) for key, *rest in result}
 
 
 @cache
@@ -49,17 +49,17 @@ async def of_owner(tx: Tx, owner: int, most: int) -> list[tuple[int, Evidence]]:
 
 async def devices_of(tx: Tx, owners: list[int]) -> list[tuple[int, int]]:
     """Devices of some owners: owner and device, by number."""
-    found: list[tuple[int, int]] = []
+    result: list[tuple[int, int]] = []
     for part in batches(owners):
         query = sa.select(devices.c.owner_number, devices.c.number).where(devices.c.owner_number.in_(part))
-        found.extend((owner, number) for owner, number in await tx.execute(query))
-    return found
+        result.extend((owner, number) for owner, number in await tx.execute(query))
+    return result
 
 
 async def owners_of(tx: Tx, numbers: list[int]) -> dict[int, int]:
     """Owners of devices, both by number."""
-    found = await tx.execute(_owners(tx.dialect.name), {"wanted": wanted(tx, numbers)})
-    return dict(found.all())
+    result = await tx.execute(_owners(tx.dialect.name), {"wanted": wanted(tx, numbers)})
+    return dict(result.all())
 
 
 @cache

@@ -27,9 +27,9 @@ _FRIENDSHIP = columns(Friendship, friendships)
 
 async def of_device(tx: Tx, number: int, wanted: Page) -> list[tuple[int, SocialRelation]]:
     """A device's relations in order of the other device and the kind, each with the cursor that follows it."""
-    found = await _found(tx, number)
-    place = found.c.other * 10 + found.c.rank
-    query = sa.select(place.label("place"), found).order_by(place).limit(wanted.limit)
+    result = await _found(tx, number)
+    place = result.c.other * 10 + result.c.rank
+    query = sa.select(place.label("place"), result).order_by(place).limit(wanted.limit)
     if wanted.cursor:
         query = query.where(place > int(wanted.cursor))
     return [(row.place, _relation(number, row)) for row in await tx.execute(query)]
@@ -37,8 +37,8 @@ async def of_device(tx: Tx, number: int, wanted: Page) -> list[tuple[int, Social
 
 async def between(tx: Tx, a: int, b: int) -> list[SocialRelation]:
     """Every relation of two devices."""
-    found = await _found(tx, a)
-    query = sa.select(found).where(found.c.other == b).order_by(found.c.rank)
+    result = await _found(tx, a)
+    query = sa.select(result).where(result.c.other == b).order_by(result.c.rank)
     return [_relation(a, row) for row in await tx.execute(query)]
 
 
@@ -61,7 +61,7 @@ def _profile(number: int) -> sa.Select[Any]:
 
 def _every(row: Any) -> sa.CompoundSelect[Any]:
     """Relations of one device with any other, as rows of rank, other, strength, because, since."""
-    other, mine = devices.alias("other"), row.number
+    other, own = devices.alias("other"), row.number
     same_owner = other.c.owner_number == row.owner_number
     owner = sa.select(owners.c.name).where(owners.c.number == row.owner_number).scalar_subquery()
     make = (other.c.kind == row.kind) & (other.c.brand == row.brand) & (other.c.model == row.model)
@@ -73,13 +73,13 @@ def _every(row: Any) -> sa.CompoundSelect[Any]:
     )
     since = sa.case((other.c.registered_at > row.registered_at, other.c.registered_at), else_=row.registered_at)
     stored = sa.case({kind.value: _RANK[kind] for kind in KINDS}, value=relations.c.kind)
-    partner = sa.case((relations.c.low == mine, relations.c.high), else_=relations.c.low)
+    partner = sa.case((relations.c.low == own, relations.c.high), else_=relations.c.low)
     return sa.union_all(
         _row(RelationKind.OWNERSHIP, other, 1.0, sa.literal("both belong to ") + owner, since).where(
-            same_owner, other.c.number != mine
+            same_owner, other.c.number != own
         ),
         _row(RelationKind.PARENTAL, other, 1.0, f"both are a {row.brand} {row.model} ({row.kind})", since).where(
-            make, known, other.c.number != mine
+            make, known, other.c.number != own
         ),
         _row(RelationKind.FRIENDSHIP, other, friend.c.strength, "their owners are friends", friend.c.since).join(
             friend, befriended
@@ -90,7 +90,7 @@ def _every(row: Any) -> sa.CompoundSelect[Any]:
             relations.c.strength.label("strength"),
             relations.c.because.label("because"),
             relations.c.since.label("since"),
-        ).where((relations.c.low == mine) | (relations.c.high == mine)),
+        ).where((relations.c.low == own) | (relations.c.high == own)),
     )
 
 
@@ -130,15 +130,15 @@ async def counts(tx: Tx) -> dict[str, int]:
         .join(other, other.c.owner_number == friendships.c.high)
         .where(friendships.c.strength > 0)
     )
-    found = {
+    result = {
         kind: int((await tx.execute(sa.select(sa.func.coalesce(sa.func.sum(query.c.n), 0)))).scalar_one())
         for kind, query in (("ownership", same_owner.subquery()), ("parental", same_make.subquery()))
     }
-    found["friendship"] = int((await tx.execute(befriended)).scalar_one())
+    result["friendship"] = int((await tx.execute(befriended)).scalar_one())
     stored = sa.select(relations.c.kind, size).group_by(relations.c.kind)
     for kind, number in (await tx.execute(stored)).all():
-        found[kind] = found.get(kind, 0) + int(number)
-    return {kind.value: found.get(kind.value, 0) for kind in KINDS}
+        result[kind] = result.get(kind, 0) + int(number)
+    return {kind.value: result.get(kind.value, 0) for kind in KINDS}
 
 
 async def add(tx: Tx, rows: Iterable[dict[str, Any]]) -> int:
@@ -247,7 +247,7 @@ async def held_friendships(tx: Tx, among: Sequence[int]) -> list[Friendship]:
     for part in batches(sorted(inside), _CHUNK):
         query = sa.select(*_FRIENDSHIP).where(friendships.c.strength > 0, friendships.c.low.in_(part))
         held += [Friendship(*row) for row in await tx.execute(query)]
-    return [each for each in held if each.high in inside]
+    return [item for item in held if item.high in inside]
 
 
 async def set_friendship(tx: Tx, friendship: Friendship) -> None:

@@ -73,8 +73,8 @@ async def pairs_since(tx: Tx, known: int) -> list[Row]:
 
 async def known_ids(tx: Tx, reporter: int, ids: Sequence[str]) -> set[str]:
     """Which of `ids` the reporter has used before: one statement, whatever their number."""
-    found = await tx.execute(_known(tx.dialect.name), {"p_reporter": reporter, "wanted": wanted(tx, list(ids))})
-    return set(found.scalars())
+    result = await tx.execute(_known(tx.dialect.name), {"p_reporter": reporter, "wanted": wanted(tx, list(ids))})
+    return set(result.scalars())
 
 
 @cache

@@ -130,13 +130,13 @@ class Devices:
         checks.at_most("device_ids", len(device_ids), checks.MOST_IDS)
         sound = [device_id for device_id in dict.fromkeys(device_ids) if checks.is_id("dev", device_id)]
         async with self._database.reading() as tx:
-            found = await devices.by_ids(tx, sound)
-        if caller.role == "device" and any(device.owner_id != caller.owner_id for device in found.values()):
+            result = await devices.by_ids(tx, sound)
+        if caller.role == "device" and any(device.owner_id != caller.owner_id for device in result.values()):
             raise NotAllowed("a device may ask for devices of its own owner only")
-        unknown = [device_id for device_id in device_ids if device_id not in found]
+        unknown = [device_id for device_id in device_ids if device_id not in result]
         if unknown:
             raise unknown_devices(unknown)
-        return [self._heartbeats.freshen(found[device_id]) for device_id in device_ids]
+        return [self._heartbeats.freshen(result[device_id]) for device_id in device_ids]
 
     async def page(self, wanted: Page, owner_id: str, state: DeviceState) -> list[Device]:
         """Devices in order of id; a device sees those of its own owner."""

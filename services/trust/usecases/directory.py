@@ -38,11 +38,11 @@ class Directory:
 
     async def require(self, tx: Tx, *device_ids: str) -> list[Entry]:
         """The devices in the order asked; an unknown one is an error naming it."""
-        found = await self.find(tx, device_ids)
-        unknown = [item for item in device_ids if item not in found]
+        result = await self.find(tx, device_ids)
+        unknown = [item for item in device_ids if item not in result]
         if unknown:
             raise unknown_devices(unknown)
-        return [found[item] for item in device_ids]
+        return [result[item] for item in device_ids]
 
     async def named(self, tx: Tx, numbers: Iterable[int]) -> dict[int, Entry]:
         """The devices with these numbers."""

@@ -77,11 +77,11 @@ class Graphs:
     ) -> tuple[Integers, np.ndarray[tuple[int], np.dtype[np.float64]]]:
         """Rows of the ties asked for and their direct trust."""
         direct = pairs.direct(at, self._memory.parameters, self._memory.rule)
-        kept = (direct > 0) & (direct >= least)
+        retained = (direct > 0) & (direct >= least)
         if wanted is not None:
             low, high = np.isin(pairs.low, wanted), np.isin(pairs.high, wanted)
-            kept &= (low | high) if with_peers else (low & high)
-        rows = np.flatnonzero(kept)
+            retained &= (low | high) if with_peers else (low & high)
+        rows = np.flatnonzero(retained)
         return rows, direct[rows]
 
     async def _visible(
@@ -104,11 +104,11 @@ class Graphs:
         elif view.me is not None and (wanted is None or view.me.number in wanted):
             numbers.add(view.me.number)
         checks.at_most("devices in one graph", len(numbers), MOST_DEVICES)
-        found = await devices.by_numbers(tx, sorted(numbers))
+        result = await devices.by_numbers(tx, sorted(numbers))
         if view.sees_all:
-            return found
-        owner = next((device.owner_id for device in found if view.me and device.number == view.me.number), "")
-        return [device if device.owner_id == owner else _outline(device) for device in found]
+            return result
+        owner = next((device.owner_id for device in result if view.me and device.number == view.me.number), "")
+        return [device if device.owner_id == owner else _outline(device) for device in result]
 
 
 @dataclass(frozen=True, slots=True)

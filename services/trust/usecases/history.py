@@ -76,8 +76,8 @@ class TrustHistory:
                 (await self._sight.view(tx)).require(a, rest[0])
             else:
                 require_device(device_a)
-            found = await social.page(tx, wanted, a.number, rest[0].number if rest else None)
-            return found, await self._directory.named(tx, _devices_of(found))
+            result = await social.page(tx, wanted, a.number, rest[0].number if rest else None)
+            return result, await self._directory.named(tx, _devices_of(result))
 
     async def history(self, device_a: str, device_b: str, since: float, until: float, points: int) -> list[Point]:
         """Direct trust of a pair at evenly spaced times; nothing if it never interacted."""
@@ -116,7 +116,7 @@ class TrustHistory:
         async with self._database.reading() as tx:
             device = (await self._directory.require(tx, device_id))[0].number if device_id else None
             pairs, now = await self._memory.pairs_at(tx, 0.0)
-            found: list[tuple[float, float, float, int]] = []
+            result: list[tuple[float, float, float, int]] = []
             for number in await social.pairs_with_failures(tx, start, device, _MOST_CANDIDATES):
                 past = await social.history_of(tx, number, now)
                 prior = pairs.prior_of(number - 1)
@@ -124,7 +124,7 @@ class TrustHistory:
                 begun = (await records.inherited(tx, number, number + 1)).get(number, Evidence())
                 before, after = await asyncio.to_thread(_fall, past, start, now, begun, *rules, prior)
                 if after < before:
-                    found.append((after - before, before, after, number))
+                    result.append((after - before, before, after, number))
             worst = [
                 Loss(
                     int(pairs.low[number - 1]),
@@ -133,7 +133,7 @@ class TrustHistory:
                     after,
                     await social.failures(tx, number, start, _MOST_CULPRITS),
                 )
-                for _, before, after, number in sorted(found)[:wanted]
+                for _, before, after, number in sorted(result)[:wanted]
             ]
             named = {number for loss in worst for number in (loss.low, loss.high)}
             named |= {item.reporter for loss in worst for item in loss.because if item.reporter}

@@ -68,8 +68,8 @@ class Imports:
             await audit.note(tx, now, "import", header.name, f"devices of {header.owner_name}")
             state = await self._known(tx, header.name)
             if public and state.owner_name == header.owner_name:
-                found = await owners.ensure(tx, {header.owner_name: new_id("own")}, now)
-                await owners.set_public(tx, found[header.owner_name].number)
+                result = await owners.ensure(tx, {header.owner_name: new_id("own")}, now)
+                await owners.set_public(tx, result[header.owner_name].number)
         if state.owner_name != header.owner_name:
             raise InvalidField(f"import {header.name!r} belongs to owner {state.owner_name!r}; name the same to resume")
         names: dict[str, int] = {}
@@ -147,17 +147,17 @@ class _Keeper:
         """Finds devices by name, the import's own owner's first; makes those nobody has under that owner."""
         missing = sorted(wanted - self._names.keys())
         own = (await self._known([self._state.owner_name]))[self._state.owner_name].number
-        found: dict[str, list[tuple[int, int]]] = {}
+        result: dict[str, list[tuple[int, int]]] = {}
         for name in missing:
             checks.text("device name", name, least=1)
         for number, name, owner in await devices.named(self._tx, missing):
-            found.setdefault(name, []).append((number, owner))
-        for name, holders in found.items():
+            result.setdefault(name, []).append((number, owner))
+        for name, holders in result.items():
             mine = [number for number, owner in holders if owner == own]
             if not mine and len(holders) > 1:
                 raise BadImport(f"{len(holders)} owners have a device named {name!r}; give each its own name")
             self._names[name] = mine[0] if mine else holders[0][0]
-        await self._make([(Profile(name), self._state.owner_name) for name in missing if name not in found])
+        await self._make([(Profile(name), self._state.owner_name) for name in missing if name not in result])
 
     async def _make(self, wanted: Sequence[tuple[Profile, str]]) -> None:
         known = await self._known([owner for _, owner in wanted])
@@ -206,13 +206,13 @@ def _behind(chunk: Chunk, last_line: int) -> Chunk:
         raise BadImport("lines must count up from 1 without repetition; number the rows as in the file")
     if not chunk.lines or chunk.lines[0] > last_line:
         return chunk
-    kept = [k for k, line in enumerate(chunk.interaction_lines) if line > last_line]
-    columns = {name: [getattr(chunk.interactions, name)[k] for k in kept] for name in Reports.__dataclass_fields__}
+    retained = [k for k, line in enumerate(chunk.interaction_lines) if line > last_line]
+    columns = {name: [getattr(chunk.interactions, name)[k] for k in retained] for name in Reports.__dataclass_fields__}
     return Chunk(
         [line for line in chunk.lines if line > last_line],
         [row for row in chunk.devices if row.line > last_line],
         Reports(**columns),
-        [chunk.interaction_lines[k] for k in kept],
+        [chunk.interaction_lines[k] for k in retained],
         [row for row in chunk.relations if row.line > last_line],
     )
 

@@ -38,9 +38,9 @@ class Owners:
             fresh = new_id("own")
             if await owners.add(tx, fresh, name=name, sharing=sharing or "own", at=now, public=public):
                 await audit.note(tx, now, "owner.create", fresh)
-            found = await owners.by_name(tx, name)
-        assert found is not None  # added, or the reason it was not
-        return found
+            result = await owners.by_name(tx, name)
+        assert result is not None  # added, or the reason it was not
+        return result
 
     async def get(self, owner_id: str) -> Owner:
         """One owner; a device may ask for its own."""

@@ -175,10 +175,10 @@ class Links:
         checks.text("note", note, most=500)
         async with self._database.writing() as tx:
             await pairing.answer(tx, decision_id, state, note)
-            found = await pairing.decision(tx, device_id, decision_id)
-            if found is None:
+            result = await pairing.decision(tx, device_id, decision_id)
+            if result is None:
                 raise UnknownDecision("there is no such decision of this device; list those that wait")
-        return found
+        return result
 
 
 def _require_itself(device_id: str) -> None:
@@ -206,8 +206,8 @@ def _session_key(secret: Credential, device: Device, link_id: str, now: float) -
 
 
 async def _link(tx: Tx, device_id: str, link_id: str) -> Link | None:
-    found = await pairing.by_id(tx, link_id) if checks.is_id("lnk", link_id) else None
-    return found if found is not None and found.device_id == device_id else None
+    result = await pairing.by_id(tx, link_id) if checks.is_id("lnk", link_id) else None
+    return result if result is not None and result.device_id == device_id else None
 
 
 async def _active(tx: Tx, device_id: str) -> Device:

@@ -71,8 +71,8 @@ class Recording:
         now = self._clock.now()
         async with self._database.reading() as tx:
             ends = {*batch.devices_a, *batch.devices_b}
-            found = await self._directory.find(tx, {reporter, *ends} if reporter != PLATFORM else ends)
-        numbers = {device: entry.number for device, entry in found.items()}
+            result = await self._directory.find(tx, {reporter, *ends} if reporter != PLATFORM else ends)
+        numbers = {device: entry.number for device, entry in result.items()}
         numbered = await thread_if_large(len(batch), reports.check, batch, numbers, reporter, now)
         async with self._database.writing() as tx:
             recorded = await self.write(
@@ -94,13 +94,13 @@ class Recording:
         fresh = [k for k, item in enumerate(batch.ids) if item not in known] if known else list(range(len(batch)))
         if not fresh:
             return Recorded(0)
-        kept = np.array(fresh)
-        places = await thread_if_large(len(fresh), self._places, ends.low[kept], ends.high[kept])
+        retained = np.array(fresh)
+        places = await thread_if_large(len(fresh), self._places, ends.low[retained], ends.high[retained])
         draft = evidence_batch.drafted(
             places.of,
-            np.array(batch.positive)[kept],
-            np.array(batch.durations_seconds)[kept],
-            np.minimum(np.array(batch.at)[kept], now),
+            np.array(batch.positive)[retained],
+            np.array(batch.durations_seconds)[retained],
+            np.minimum(np.array(batch.at)[retained], now),
             source,
         )
         draft, displaced = await self._weighed(tx, draft, reporter, now)
@@ -129,8 +129,8 @@ class Recording:
         size = len(draft.pairs)
         days = await thread_if_large(size, evidence_batch.days_of, draft)
         begun = await thread_if_large(size, self._begun, draft, days)
-        found = await social.used(tx, [(pair, start) for _, pair, start in begun], reporter, full) if begun else []
-        used = [(begun[place][0], *rest) for place, *rest in found]
+        result = await social.used(tx, [(pair, start) for _, pair, start in begun], reporter, full) if begun else []
+        used = [(begun[place][0], *rest) for place, *rest in result]
         draft = await thread_if_large(size, evidence_batch.saturated, draft, days, used, full, rule)
         bad = draft.at[(draft.basis == Basis.ONE) & ~draft.positive & (draft.shares > 0)]
         if not len(bad):
@@ -260,13 +260,13 @@ class _Places:
 
 def _reports(batch: Reports, fresh: Sequence[int], ends: Numbered, draft: Draft) -> list[Report]:
     """What may make devices related: meetings that both ends told of or an admin vouches for, and good common work."""
-    found = []
+    result = []
     for row, k in enumerate(fresh):
         basis = draft.basis[row]
         task = batch.ids[k].partition(".")[0] if basis == Basis.PLATFORM and draft.positive[row] else ""
         if task or (batch.kinds[k] == MEETING and basis in (Basis.BOTH, Basis.ADMIN)):
             moment, seconds = float(draft.moments[row]), float(draft.seconds[row])
-            found.append(
+            result.append(
                 Report(
                     pair=int(draft.pairs[row]),
                     low=int(ends.low[k]),
@@ -276,7 +276,7 @@ def _reports(batch: Reports, fresh: Sequence[int], ends: Numbered, draft: Draft)
                     task=task,
                 )
             )
-    return found
+    return result
 
 
 def _rest(pieces: Pieces) -> tuple[Any, ...]:

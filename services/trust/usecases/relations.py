@@ -102,9 +102,9 @@ class SocialRelations:
         await self._sight.note("relations", device_id)
         async with self._database.reading() as tx:
             (device,) = await self._directory.require(tx, device_id)
-            found = await relations.of_device(tx, device.number, wanted)
-            named = {number for _, item in found for number in (item.a, item.b)}
-            return found, await self._directory.named(tx, named)
+            result = await relations.of_device(tx, device.number, wanted)
+            named = {number for _, item in result for number in (item.a, item.b)}
+            return result, await self._directory.named(tx, named)
 
     async def related(self, device_ids: Sequence[str], kinds: Sequence[str], at: float) -> list[tuple[int, int]]:
         """Pairs of the devices, by place, that are related in one of these ways since `at` (0 = now) or before."""
@@ -113,8 +113,8 @@ class SocialRelations:
         wanted = {named(kind).value for kind in kinds}
         async with self._database.reading(offload=True) as tx:
             places = {entry.number: p for p, entry in enumerate(await self._directory.require(tx, *device_ids))}
-            found = await relations.every_pair(tx, at or None, list(places))
-        pairs = {(places[low], places[high]) for low, high, kind, _ in found if kind in wanted}
+            result = await relations.every_pair(tx, at or None, list(places))
+        pairs = {(places[low], places[high]) for low, high, kind, _ in result if kind in wanted}
         return sorted({(min(pair), max(pair)) for pair in pairs})
 
     async def declared(self, device_ids: Sequence[str]) -> Declared:
@@ -128,10 +128,10 @@ class SocialRelations:
             held = await relations.held_friendships(tx, list(places))
         said = [
             end
-            for each in held
+            for item in held
             for end in (
-                (places[each.low], places[each.high], each.low_strength),
-                (places[each.high], places[each.low], each.high_strength),
+                (places[item.low], places[item.high], item.low_strength),
+                (places[item.high], places[item.low], item.high_strength),
             )
         ]
         return Declared(owners, sorted(said))

@@ -54,12 +54,12 @@ class TrustCache:
         """Makes the sums anew if they were made with another decay or full duration, and reads them."""
         await social.locked(tx)
         made_with = await social.parameters(tx)
-        mine = (self.parameters.decay_rate, self.parameters.full_duration_seconds)
-        if made_with != mine:
+        own = (self.parameters.decay_rate, self.parameters.full_duration_seconds)
+        if made_with != own:
             await self._replay(tx)
-            await social.set_parameters(tx, *mine)
+            await social.set_parameters(tx, *own)
         await self.refresh(tx)
-        if made_with != mine:
+        if made_with != own:
             await self._replay_records(tx)
 
     async def _replay_records(self, tx: Tx) -> None:
@@ -135,7 +135,7 @@ def _worth(related: list[tuple[int, int, str, float]], priors: RelationPriors) -
     for low, high, kind, strength in related:
         relation = Relation(RelationKind(kind), low, high, strength, {})
         by_pair.setdefault((low, high), []).append(relation)
-    worth = {pair: priors.of(found) for pair, found in by_pair.items()}
+    worth = {pair: priors.of(result) for pair, result in by_pair.items()}
     ends = np.array(list(worth), dtype=np.int64).reshape(-1, 2)
     return Priors(
         ends[:, 0],

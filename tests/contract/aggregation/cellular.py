@@ -142,8 +142,8 @@ async def models_of(client: Client, task: pb.Task) -> list[npt.NDArray[np.float3
     ended = await client.finished(task.id)
     assert ended.state == words.TASK_STATE_FINISHED, ended
     set_principal(Principal("publisher", "pub_1"))
-    found = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))
-    return [await client.model(digest) for digest in found.round.model_digests]
+    result = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))
+    return [await client.model(digest) for digest in result.round.model_digests]
 
 
 async def told(client: Client, task: pb.Task, kind: words.EventKind.ValueType) -> list[str]:

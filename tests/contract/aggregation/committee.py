@@ -157,9 +157,9 @@ class Committee:
     async def terms(self, device: str, place: Place) -> tuple[Terms, Participants]:
         texts = [
             (
-                await self.client.sums.ReadSum(pb.ReadSumRequest(place=_where(place), device_id=device, document=each))
+                await self.client.sums.ReadSum(pb.ReadSumRequest(place=_where(place), device_id=device, document=item))
             ).text
-            for each in (words.SUM_DOCUMENT_TERMS, words.SUM_DOCUMENT_PARTICIPANTS)
+            for item in (words.SUM_DOCUMENT_TERMS, words.SUM_DOCUMENT_PARTICIPANTS)
         ]
         return Terms.read(texts[0]), Participants.read(texts[1])
 
@@ -171,24 +171,25 @@ class Committee:
         )
         reply = await sums.ListSumLetters(pb.SumReader(place=where, device_id=device))
         stream = b"".join(
-            framed(each.device_id, bytes(blobs.read(each.digest, each.start, each.length))) for each in reply.letters
+            framed(letter.device_id, bytes(blobs.read(letter.digest, letter.start, letter.length)))
+            for letter in reply.letters
         )
         letters = dict(read_framed(io.BytesIO(stream)))
         return self.desk(device).ready_check(terms, people, read_candidates(listed.text), letters)
 
     async def agree(self, device: str, place: Place) -> tuple[str, bytes]:
         terms, people = await self.terms(device, place)
-        found = await self.client.sums.GetSurvivors(pb.SumReader(place=_where(place), device_id=device))
-        survivors = [(each.device_id, bytes.fromhex(each.root)) for each in found.survivors]
-        return found.digest, self.desk(device).agree(terms, people, survivors)
+        result = await self.client.sums.GetSurvivors(pb.SumReader(place=_where(place), device_id=device))
+        survivors = [(survivor.device_id, bytes.fromhex(survivor.root)) for survivor in result.survivors]
+        return result.digest, self.desk(device).agree(terms, people, survivors)
 
     async def _answer(self, device: str, place: Place, twist: Callable[[DutyKind, Any], Any]) -> None:
         where, sums = _where(place), self.client.sums
         terms, _ = await self.terms(device, place)
-        found = await sums.GetSurvivors(pb.SumReader(place=where, device_id=device))
+        result = await sums.GetSurvivors(pb.SumReader(place=where, device_id=device))
         signed = (await sums.GetCommits(pb.SumReader(place=where, device_id=device))).signatures
         agreements = {clerk: bytes.fromhex(signature) for clerk, signature in signed.items()}
-        digest = bytes.fromhex(found.digest)
+        digest = bytes.fromhex(result.digest)
         try:
             answer = self.desk(device).answer(terms, digest, agreements)
         except ReadyCheckMissing:  # it was started anew
@@ -201,7 +202,7 @@ class Committee:
                 place=where,
                 device_id=device,
                 digest=digest.hex(),
-                digests={share: each.hex() for share, each in answer.digests.items()},
+                digests={share: item.hex() for share, item in answer.digests.items()},
                 signature=answer.signature.hex(),
             )
         )

@@ -165,7 +165,7 @@ class Client:
             "quorum": 1.0,
             "round_seconds": 120.0,
         } | changes
-        for name, kind in (("pace", "Pace"), ("join_by", "JoinBy")):
+        for name, kind in (("mode", "RoundMode"), ("join_by", "JoinBy")):
             if isinstance(values.get(name), str):
                 values[name] = number_in(kind, values[name])
         task = await self.tasks.CreateTask(pb.CreateTaskRequest(specification=pb.TaskSpecification(**values)))

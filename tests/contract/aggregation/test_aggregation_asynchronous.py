@@ -22,9 +22,9 @@ FOUR = [f"dev_{letter}" for letter in "abcd"]
 
 
 def asynchronous(buffer: int, **changes: Any) -> dict[str, Any]:
-    pace = {"buffer": buffer} | changes.pop("pace", {})
-    parameters = {"pace": pace} | changes.pop("parameters", {})
-    return {"pace": "asynchronous", "parameters": to_struct(parameters), "min_devices": buffer} | changes
+    mode = {"buffer": buffer} | changes.pop("mode", {})
+    parameters = {"mode": mode} | changes.pop("parameters", {})
+    return {"mode": "asynchronous", "parameters": to_struct(parameters), "min_devices": buffer} | changes
 
 
 async def parts(client: Client, task_id: str, number: int) -> dict[str, pb.Participation]:
@@ -61,9 +61,9 @@ async def test_a_full_buffer_steps_and_slow_work_counts_in_a_later_one(service: 
     await client.deliver(newest, "dev_a", [1.0, 0.0, 0.0], weight=10.0)
     ended = await client.finished(task.id)
     assert ended.state == words.TASK_STATE_FINISHED, ended.reason
-    found = await client.model(ended.model_digests[0])
+    result = await client.model(ended.model_digests[0])
     expected = np.array([2.0, 2.0, 2.0]) + np.array([(30 * 2**-0.5 * 9 + 10) / 40, 0, 0])
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
     one, two = await parts(client, task.id, 1), await parts(client, task.id, 2)
     assert {d: p.state for d, p in one.items()} == {
         "dev_a": words.PARTICIPATION_STATE_DELIVERED,
@@ -77,7 +77,7 @@ async def test_a_full_buffer_steps_and_slow_work_counts_in_a_later_one(service: 
 
 async def test_work_that_is_too_stale_is_told_so_once_in_log_and_never_counted(service: ServiceFixture) -> None:
     client = await service.start()
-    task = await client.create(["dev_a", "dev_b"], rounds=4, **asynchronous(1, pace={"staleness_limit": 1}))
+    task = await client.create(["dev_a", "dev_b"], rounds=4, **asynchronous(1, mode={"staleness_limit": 1}))
     await client.start_task(task.id)
     slow = await client.get_work("dev_b")
     for _ in range(2):
@@ -197,7 +197,7 @@ async def test_device_joining_an_open_buffer_gets_work_and_counts_in_it(service:
         client = await killed(service, client) if name == "torn" else client
         item = await client.get_work("dev_d")
         assert item.round == 1
-        assert item.say == pytest.approx(0.8 if rule == "trust+mean" else 1.0)
+        assert item.trust_weight == pytest.approx(0.8 if rule == "trust+mean" else 1.0)
         client = await killed(service, client) if name == "torn" else client
         answer = await client.deliver(item, "dev_d", [5.0, -1.0, 0.5])
         assert (answer.outcome, answer.round) == (words.RECEPTION_ACCEPTED, 1)
@@ -250,9 +250,9 @@ async def test_updates_are_kept_as_the_task_says_and_replay_names_missing_ones(
     for number in range(4):
         await client.deliver(await client.get_work("dev_a"), "dev_a", [float(number), 1.0, 0.0])
     await client.finished(task.id)
-    found = await replayed(client, task.id)
-    assert [r.same for r in found] == [False, False, True, True]
-    assert found[0].note == "its updates are no longer stored; the last 2 rounds keep theirs"
+    result = await replayed(client, task.id)
+    assert [r.same for r in result] == [False, False, True, True]
+    assert result[0].note == "its updates are no longer stored; the last 2 rounds keep theirs"
     set_principal(Principal("publisher", "pub_2"))
     with pytest.raises(PermissionDenied):
         await client.tasks.ReplayTask(pb.ReplayTaskRequest(task_id=task.id))
@@ -273,9 +273,9 @@ async def test_a_replay_finds_a_changed_weight(service: ServiceFixture) -> None:
     async with client.app.database.writing() as tx:
         changed = tables.participations.update().where(tables.participations.c.device_id == "dev_b")
         await tx.execute(changed.values(weight=sa.literal(9.0)))
-    (found,) = await replayed(client, task.id)
-    assert (found.same, found.note) == (False, "")
-    assert found.replayed_digests[0] != found.model_digests[0]
+    (result,) = await replayed(client, task.id)
+    assert (result.same, result.note) == (False, "")
+    assert result.replayed_digests[0] != result.model_digests[0]
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ async def test_a_replay_finds_a_changed_weight(service: ServiceFixture) -> None:
         ({"preset": "market"}, "a price holds for one round"),
         ({"parameters": {"sums": {"mode": "secure"}}}, "a secure sum is of the devices of one round"),
         ({"max_devices": 3}, "none is drawn by lot"),
-        ({"rule": "krum", "parameters": {"rule": {"f": 1}}}, "raise parameters.pace.buffer or lower f"),
+        ({"rule": "krum", "parameters": {"rule": {"f": 1}}}, "raise parameters.asynchronous.buffer or lower f"),
     ],
 )
 async def test_what_cannot_be_asynchronous_is_refused_with_the_reason(

@@ -98,7 +98,7 @@ async def test_a_count_where_the_norm_stays_is_not_taken(service: ServiceFixture
         (adaptive(clip_quantile=1.5), "0.5 is usual"),
         (adaptive(clip_rate=3.0), "0.2 is usual"),
         (adaptive() | {"privacy": "none"}, "privacy uniform in a star"),
-        (adaptive() | {"pace": "asynchronous"}, "leave the pace out"),
+        (adaptive() | {"mode": "asynchronous"}, "leave the mode out"),
     ],
 )
 async def test_a_norm_that_cannot_adapt_is_refused_with_what_to_do(

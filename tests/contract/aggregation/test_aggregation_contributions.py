@@ -45,13 +45,13 @@ def by_hand() -> npt.NDArray[np.float64]:
 
 async def ask(client: Client, task_id: str, wait: float = 10.0) -> pb.Evaluation:
     set_principal(Principal("publisher", "pub_1"))
-    return await client.tasks.AskEvaluation(pb.AskEvaluationRequest(task_id=task_id, wait_seconds=wait))
+    return await client.tasks.GetEvaluation(pb.GetEvaluationRequest(task_id=task_id, wait_seconds=wait))
 
 
 async def models_of(client: Client, asked: pb.Evaluation) -> npt.NDArray[np.float32]:
-    found: npt.NDArray[np.float32] = await client.model(asked.model_digest)
-    assert found.shape == (asked.models, 3)
-    return found
+    result: npt.NDArray[np.float32] = await client.model(asked.model_digest)
+    assert result.shape == (asked.models, 3)
+    return result
 
 
 async def answer(client: Client, asked: pb.Evaluation, worths: list[float]) -> pb.AnswerEvaluationReply:
@@ -78,7 +78,7 @@ async def evaluate(client: Client, task_id: str) -> int:
 async def contributions(client: Client, task_id: str, caller: Principal, number: int = 0) -> dict[str, pb.Contribution]:
     set_principal(caller)
     reply = await client.tasks.ListContributions(pb.ListContributionsRequest(task_id=task_id, round=number))
-    return {each.device_id: each for each in reply.contributions}
+    return {contribution.device_id: contribution for contribution in reply.contributions}
 
 
 def paid(**changes: Any) -> dict[str, Any]:
@@ -120,12 +120,12 @@ async def test_a_round_is_valued_exactly_and_settled_by_it(service: ServiceFixtu
     assert again.model_digest == asked.model_digest
     assert (await answer(client, again, [worth(model) for model in stacked])).is_valued
     assert (await answer(client, again, [0.0] * 8)).is_valued
-    found = await contributions(client, task.id, Principal("publisher", "pub_1"), 1)
-    assert [found[name].value for name in sorted(GIVEN)] == pytest.approx(by_hand(), rel=1e-5)
-    assert found["dev_c"].value < 0 < found["dev_b"].value
+    result = await contributions(client, task.id, Principal("publisher", "pub_1"), 1)
+    assert [result[name].value for name in sorted(GIVEN)] == pytest.approx(by_hand(), rel=1e-5)
+    assert result["dev_c"].value < 0 < result["dev_b"].value
     await eventually(lambda: _settled(service, task.id))
     shares = {work.device_id: work.quality for work in service.fakes.settled[task.id, 1].work}
-    assert shares == {name: max(found[name].value, 0.0) for name in GIVEN}
+    assert shares == {name: max(result[name].value, 0.0) for name in GIVEN}
     (told,) = [e.message for e in await client.events(task.id) if e.kind == words.EVENT_KIND_ROUND_VALUED]
     assert told.startswith("3 updates, as the server sees them, valued by 8 models")
     assert (await contributions(client, task.id, Principal("device", "dev_a"))).keys() == {"dev_a"}
@@ -134,7 +134,7 @@ async def test_a_round_is_valued_exactly_and_settled_by_it(service: ServiceFixtu
     assert (await client.finished(task.id)).state == words.TASK_STATE_FINISHED
     assert (await ask(client, task.id)).ended
     total = await contributions(client, task.id, Principal("publisher", "pub_1"))
-    assert {each.rounds for each in total.values()} == {2}
+    assert {item.rounds for item in total.values()} == {2}
 
 
 async def _settled_rounds(service: ServiceFixture, task_id: str, number: int) -> bool:
@@ -161,9 +161,9 @@ async def test_a_round_that_nobody_values_is_settled_for_nothing_and_says_so(ser
 async def test_an_asynchronous_task_is_valued_by_its_discounted_updates(service: ServiceFixture) -> None:
     """Without the incentive: any task that keeps its updates can be evaluated, also when it is over."""
     client = await service.start()
-    parameters = to_struct({"pace": {"buffer": 2}} | BOUNDS)
+    parameters = to_struct({"asynchronous": {"buffer": 2}} | BOUNDS)
     task = await client.create(
-        list(GIVEN), samples=20, rounds=2, pace="asynchronous", parameters=parameters, min_devices=2
+        list(GIVEN), samples=20, rounds=2, mode="asynchronous", parameters=parameters, min_devices=2
     )
     await client.start_task(task.id)
     slow = await client.get_work("dev_c")
@@ -204,7 +204,7 @@ async def test_what_cannot_be_valued_says_why(service: ServiceFixture) -> None:
         await client.create([], name="c", preset="clusters", incentive="contribution")
     set_principal(Principal("publisher", "pub_2"))
     with pytest.raises(PermissionDenied):
-        await client.tasks.AskEvaluation(pb.AskEvaluationRequest(task_id=plain.id))
+        await client.tasks.GetEvaluation(pb.GetEvaluationRequest(task_id=plain.id))
 
 
 MANY = [f"dev_{letter}" for letter in "abcdefghij"]
@@ -252,7 +252,7 @@ async def test_secure_cohorts_are_valued_and_devices_share_by_weight(service: Se
         together = sum(weights[device] for device in some)
         for device in some:
             assert found[device].value == pytest.approx(by_sum[cohort] * weights[device] / together, abs=1e-5)
-    assert sum(each.value for each in found.values()) == pytest.approx(w[3] - w[0], abs=1e-5)
+    assert sum(item.value for item in found.values()) == pytest.approx(w[3] - w[0], abs=1e-5)
     assert (await people.finish(task.id)).state == words.TASK_STATE_FINISHED
     shares = {work.device_id: work.quality for work in service.fakes.settled[task.id, 1].work}
     assert shares == {device: max(found[device].value, 0.0) for device in MANY}

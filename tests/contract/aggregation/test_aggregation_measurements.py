@@ -30,8 +30,8 @@ async def tell(
     client: Client, caller: Principal, task_id: str, version: int, public: bool = False, **figures: float
 ) -> None:
     set_principal(caller)
-    request = pb.TellMeasurementRequest(task_id=task_id, version=version, metrics=figures, public_metrics=public)
-    await client.tasks.TellMeasurement(request)
+    request = pb.ReportMeasurementRequest(task_id=task_id, version=version, metrics=figures, public_metrics=public)
+    await client.tasks.ReportMeasurement(request)
 
 
 async def versions(client: Client, task_id: str) -> dict[int, pb.Model]:
@@ -43,7 +43,7 @@ async def versions(client: Client, task_id: str) -> dict[int, pb.Model]:
 async def measured(client: Client, caller: Principal, task_id: str, version: int) -> dict[str, pb.Measurement]:
     set_principal(caller)
     reply = await client.tasks.ListMeasurements(pb.ListMeasurementsRequest(task_id=task_id, version=version))
-    return {each.device_id: each for each in reply.measurements}
+    return {measurement.device_id: measurement for measurement in reply.measurements}
 
 
 async def play(client: Client, device: str, accuracy: float, samples: float) -> pb.WorkItem:
@@ -68,15 +68,15 @@ async def test_each_version_has_its_own_figures_the_last_one_too(service: Servic
         await tell(client, Principal("device", device), task.id, 2, accuracy=accuracy, samples=samples)
     ended = await client.finished(task.id)
     assert (ended.state, ended.reason) == (words.TASK_STATE_FINISHED, "all 2 rounds are done")
-    found = await versions(client, task.id)
-    assert {v: dict(m.metrics) for v, m in found.items()} == {
+    result = await versions(client, task.id)
+    assert {v: dict(m.metrics) for v, m in result.items()} == {
         0: {"accuracy": pytest.approx(0.4)},
         1: {"accuracy": pytest.approx(0.6)},
         2: {"accuracy": pytest.approx(0.8)},
     }
-    assert {(m.devices, m.samples) for m in found.values()} == {(2, 400.0)}
+    assert {(m.devices, m.samples) for m in result.values()} == {(2, 400.0)}
     own = await measured(client, PUBLISHER, task.id, 2)
-    assert {device: dict(each.metrics) for device, each in own.items()} == {
+    assert {device: dict(entry.metrics) for device, entry in own.items()} == {
         "dev_a": {"accuracy": 0.5},
         "dev_b": {"accuracy": 0.9},
     }
@@ -89,9 +89,9 @@ async def test_a_device_that_does_not_measure_is_not_waited_for(service: Service
     await client.start_task(task.id)
     await play(client, "dev_a", 0.1, 100)
     assert (await client.finished(task.id)).state == words.TASK_STATE_FINISHED
-    found = await versions(client, task.id)
-    assert dict(found[0].metrics) == {"accuracy": 0.1}
-    assert (dict(found[1].metrics), found[1].devices) == ({}, 0)
+    result = await versions(client, task.id)
+    assert dict(result[0].metrics) == {"accuracy": 0.1}
+    assert (dict(result[1].metrics), result[1].devices) == ({}, 0)
 
 
 async def test_platform_killed_before_last_evaluation_requests_it_again(
@@ -178,8 +178,8 @@ async def test_where_devices_are_drawn_by_lot_all_measure_and_mean_does_not_jump
         assert (await client.get_work(device)).measure == 2
         await tell(client, Principal("device", device), task.id, 2, accuracy=accuracy[device])
     await client.finished(task.id)
-    found = await versions(client, task.id)
-    assert [found[v].metrics["accuracy"] for v in range(3)] == pytest.approx([0.5, 0.5, 0.5])
+    result = await versions(client, task.id)
+    assert [result[v].metrics["accuracy"] for v in range(3)] == pytest.approx([0.5, 0.5, 0.5])
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ async def test_tasks_are_told_as_measured_runs(service: ServiceFixture) -> None:
     assert (found.task_id, found.non_iid, found.loss, found.accuracy) == (agreed, degree, 0.5, 75.0)
     await tell(client, PUBLISHER, alone, 1, loss=0.25, accuracy=0.5)
     await tell(client, PUBLISHER, alone, 2, loss=0.125)
-    assert [(each.task_id, each.non_iid, each.loss, each.accuracy) for each in await runs(alone, agreed)] == [
+    assert [(entry.task_id, entry.non_iid, entry.loss, entry.accuracy) for entry in await runs(alone, agreed)] == [
         (alone, degree, 0.25, 50.0),
         (agreed, degree, 0.5, 75.0),
     ]

@@ -21,9 +21,9 @@ async def ended(client: Client, name: str, **changes: Any) -> pb.Task:
     for device in ("dev_a", "dev_b"):
         item = await client.get_work(device, wait=30.0)
         await client.deliver(item, device, [1.0, float(len(name)), 0.0 if device == "dev_a" else 1.0])
-    found = await client.finished(task.id)
+    result = await client.finished(task.id)
     await eventually(lambda: _is_released(client, task.id))
-    return found
+    return result
 
 
 async def _is_released(client: Client, task_id: str) -> bool:
@@ -61,9 +61,9 @@ async def test_pruning_removes_device_history_and_keeps_models_and_open_tasks(
     assert await prune(client, older=-30.0) == looked
     assert len(before - await blobs(service)) == 2
     assert await prune(client, older=-30.0) == pb.PruneTasksReply()
-    kept = await client.get_task(old.id)
-    assert (kept.state, list(kept.model_digests)) == (words.TASK_STATE_FINISHED, list(old.model_digests))
-    assert (await client.model(kept.model_digests[0])).tolist() == [1.0, 3.0, 0.5]
+    retained = await client.get_task(old.id)
+    assert (retained.state, list(retained.model_digests)) == (words.TASK_STATE_FINISHED, list(old.model_digests))
+    assert (await client.model(retained.model_digests[0])).tolist() == [1.0, 3.0, 0.5]
     rounds = await client.tasks.ListRounds(pb.ListRoundsRequest(task_id=old.id))
     assert [round_.metrics["accuracy"] for round_ in rounds.rounds] == [0.5]
     item = await client.get_work("dev_b", wait=30.0)

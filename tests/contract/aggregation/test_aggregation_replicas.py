@@ -46,10 +46,10 @@ async def test_a_letter_wakes_its_reader_at_another_replica(service: ServiceFixt
     one, two = await service.start("one"), await service.start("two")
     task = await one.create(["dev_a", "dev_b"], rounds=1, preset="clusters")
     await one.start_task(task.id)
-    seats = {device: await seat_of(one, device) for device in ("dev_a", "dev_b")}
+    assignments = {device: await seat_of(one, device) for device in ("dev_a", "dev_b")}
     await seat_of(two, "dev_a")
-    (member,) = [device for device, seat in seats.items() if seat.role == words.ROLE_MEMBER]
-    (head,) = seats.keys() - {member}
+    (member,) = [device for device, assignment in assignments.items() if assignment.role == words.ROLE_MEMBER]
+    (head,) = assignments.keys() - {member}
     await asyncio.wait_for(two.app.replica_notifier.heard.wait(), 60.0)
     set_principal(Principal("device", head))
     waiting = pb.ListLettersRequest(task_id=task.id, round=1, device_id=head, wait_seconds=PATIENCE_SECONDS)
@@ -65,11 +65,11 @@ async def test_a_letter_wakes_its_reader_at_another_replica(service: ServiceFixt
         digest=sealed,
         size_bytes=6,
         kind=words.LETTER_KIND_UPDATE,
-        plan_version=seats[member].plan_version,
+        plan_version=assignments[member].plan_version,
     )
     await one.work.SendLetter(pb.SendLetterRequest(letter=letter))
     reply, seconds = await reading
-    assert [found.digest for found in reply.letters] == [hashlib.sha256(b"sealed").hexdigest()]
+    assert [result.digest for result in reply.letters] == [hashlib.sha256(b"sealed").hexdigest()]
     assert seconds < PATIENCE_SECONDS - 1.0  # woken, and not told when its time was over
 
 
@@ -287,7 +287,7 @@ async def test_a_refusal_that_repeats_itself_while_nothing_changes_ends_the_task
 async def test_a_newcomer_of_an_asynchronous_round_may_be_met_by_any_replica(service: ServiceFixture) -> None:
     """It enrols at one, gets its work at another and delivers at the first, which closes the round with it."""
     one, two = await service.start("one"), await service.start("two")
-    task = await one.create(["dev_a", "dev_b"], rounds=1, pace="asynchronous", min_devices=2)
+    task = await one.create(["dev_a", "dev_b"], rounds=1, mode="asynchronous", min_devices=2)
     await one.start_task(task.id)
     await seat_of(two, "dev_b")
     await two.deliver(await seat_of(two, "dev_a"), "dev_a", [2.0, 0.0, 0.0])

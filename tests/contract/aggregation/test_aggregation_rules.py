@@ -59,7 +59,7 @@ def told(rule: str, **parameters: object) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("rule", "parameters", "expected", "aside"),
+    ("rule", "parameters", "expected", "excluded_because"),
     [
         ("median", {}, [3.0, 20.0, 0.0], {"dev_e"}),
         ("trimmed-mean", {"f": 1}, [3.0, 20.0, 0.0], set()),
@@ -80,16 +80,16 @@ async def test_a_round_closes_by_its_tasks_rule(
     await play(client, task.id)
     ended = await client.finished(task.id)
     assert ended.state == words.TASK_STATE_FINISHED, ended.reason
-    found = (await client.model(ended.model_digests[0])).tolist()
+    result = (await client.model(ended.model_digests[0])).tolist()
     if expected is not None:
-        assert found == pytest.approx(expected)
+        assert result == pytest.approx(expected)
     question = {"rule": rule.rpartition("+")[2], "updates": list(GIVEN.values()), "parameters": parameters}
     if "+" in rule:
         question["pre"] = rule.partition("+")[0]
     answer = json.loads(whatif.answer(SOLVERS, "combine", json.dumps(question)))
-    assert found == np.float32(answer["result"]).tolist()
+    assert result == np.float32(answer["result"]).tolist()
     detail = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))
-    notes = {p.device_id: p.aside for p in detail.participations if p.aside}
+    notes = {p.device_id: p.excluded_because for p in detail.participations if p.excluded_because}
     assert set(notes) == {FIVE[item["device"]] for item in answer["set_aside"]} >= aside
     assert notes == {FIVE[item["device"]]: item["why"] for item in answer["set_aside"]}
     assert [p.state for p in detail.participations] == [words.PARTICIPATION_STATE_DELIVERED] * 5
@@ -207,7 +207,7 @@ async def test_copies_that_leave_too_few_for_a_rule_open_the_round_again(service
     ended = await client.finished(task.id)
     assert ended.state == words.TASK_STATE_FINISHED, ended.reason
     np.testing.assert_allclose(await client.model(ended.model_digests[0]), [0.1, 0.0, 0.0])
-    asides = {work.device_id: work.aside for work in service.fakes.settled[task.id, 1].work}
+    asides = {work.device_id: work.excluded_because for work in service.fakes.settled[task.id, 1].work}
     assert asides["dev_a"] == ""
     assert "mean squared distance" in asides["dev_b"], "whoever pays can say so"
     happened = await client.events(task.id)
@@ -251,7 +251,7 @@ async def test_a_round_by_trust_goes_by_what_the_registry_says_when_it_opens(ser
     task = await client.create(FIVE, rounds=1, **told("trust+mean"))
     await client.start_task(task.id)
     item = await client.get_work("dev_a")
-    assert item.say == pytest.approx(1.2 / 4)
+    assert item.trust_weight == pytest.approx(1.2 / 4)
     service.fakes.trust = {}
     await play(client, task.id)
     ended = await client.finished(task.id)
@@ -260,7 +260,7 @@ async def test_a_round_by_trust_goes_by_what_the_registry_says_when_it_opens(ser
     expected = says @ np.array([GIVEN[device] for device in FIVE[:3]]) / says.sum()
     np.testing.assert_allclose(await client.model(ended.model_digests[0]), expected, rtol=1e-6)
     detail = await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))
-    assert {p.device_id: p.aside for p in detail.participations if p.aside} == {
+    assert {p.device_id: p.excluded_because for p in detail.participations if p.excluded_because} == {
         "dev_d": "the others give it no trust",
         "dev_e": "the others give it no trust",
     }

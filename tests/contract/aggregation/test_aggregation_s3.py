@@ -20,8 +20,8 @@ ROUNDS = 3
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
-    with s3_server(monkeypatch) as found:
-        yield found
+    with s3_server(monkeypatch) as result:
+        yield result
 
 
 async def played(service: ServiceFixture, name: str) -> bytes:

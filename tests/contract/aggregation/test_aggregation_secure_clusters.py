@@ -119,7 +119,7 @@ async def test_the_members_of_a_sum_that_fails_work_alone_with_all_their_noise(
     async def is_alone() -> bool:
         set_principal(Principal("device", "dev_b"))
         reply = await client.work.GetWork(pb.GetWorkRequest(device_id="dev_b"))
-        return [found.role for found in reply.items] == [words.ROLE_SOLO]
+        return [result.role for result in reply.items] == [words.ROLE_SOLO]
 
     await eventually(is_alone, 60.0)
     for device in [*FRIENDS, *LONERS]:

@@ -172,7 +172,7 @@ async def test_a_crash_in_any_state_changes_no_bit(service: ServiceFixture, tmp_
         people.client = await service.start()
 
     async def done(kind: DutyKind, times: int = 1) -> bool:
-        return [each for _, each in people.done].count(kind) >= times
+        return [item for _, item in people.done].count(kind) >= times
 
     if state == "calling":
         await people.attend(lambda: done(DutyKind.KEY_OFFER, 2), among=["dev_a", "dev_b"])
@@ -256,10 +256,10 @@ async def test_the_model_carries_the_noise_that_was_promised_and_no_more(
     await client.work.DeclineWork(pb.DeclineWorkRequest(task_id=task_id, round=1, device_id="dev_f", why="no"))
     ended = await people.finish(task_id)
     assert ended.state == words.TASK_STATE_FINISHED, ended.reason
-    found = await client.model(ended.model_digests[0])
+    result = await client.model(ended.model_digests[0])
     expected = noise * clip * (5 / terms.honest) ** 0.5 / 5
-    assert found.std() == pytest.approx(expected, rel=6 / (2 * size) ** 0.5)
-    assert abs(found.mean()) < 6 * expected / size**0.5
+    assert result.std() == pytest.approx(expected, rel=6 / (2 * size) ** 0.5)
+    assert abs(result.mean()) < 6 * expected / size**0.5
 
 
 @pytest.mark.slow

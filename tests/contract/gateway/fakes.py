@@ -44,8 +44,8 @@ KEYS = {
 
 def known_keys() -> trust_pb2.ListKeysReply:
     """The keys of the admin and the publisher, as the registry lists them."""
-    holders = [each for each in KEYS.values() if each.role != words.PRINCIPAL_ROLE_DEVICE]
-    return trust_pb2.ListKeysReply(keys=[trust_pb2.KeyInfo(id=each.key_id, principal=each) for each in holders])
+    holders = [item for item in KEYS.values() if item.role != words.PRINCIPAL_ROLE_DEVICE]
+    return trust_pb2.ListKeysReply(keys=[trust_pb2.KeyInfo(id=holder.key_id, principal=holder) for holder in holders])
 
 
 _PROTOS = (

@@ -131,8 +131,8 @@ async def test_a_json_body_over_the_limit_is_413(client: httpx.AsyncClient, know
 
 
 async def test_a_request_id_is_kept_when_sound_and_made_when_not(client: httpx.AsyncClient) -> None:
-    kept = await client.get("/health/live", headers={"X-Request-Id": "job-7"})
-    assert kept.headers["x-request-id"] == "job-7"
+    retained = await client.get("/health/live", headers={"X-Request-Id": "job-7"})
+    assert retained.headers["x-request-id"] == "job-7"
     made = await client.get("/health/live", headers={"X-Request-Id": "bad id\t!"})
     assert made.headers["x-request-id"] not in ("", "bad id\t!")
 

@@ -145,7 +145,7 @@ async def test_tasks_become_the_runs_that_quality_is_fitted_to(
     platform.replies["ListMeasuredTasks"] = aggregation_pb2.ListMeasuredTasksReply(tasks=[run])
     told = [(words.ROLE_MEMBER, 0.1), (words.ROLE_SOLO, 0.5), (words.ROLE_IDLE, 9.0)]
     platform.replies["GetPlan"] = topology_pb2.Plan(
-        seats=[topology_pb2.Seat(role=role, noise_multiplier=noise) for role, noise in told]
+        assignments=[topology_pb2.Assignment(role=role, noise_multiplier=noise) for role, noise in told]
     )
     other = {"noise": 0.0, "non_iid": 1.0, "loss": 0.1, "accuracy": 90.0}
     body = {"tasks": ["tsk_1", "tsk_1"], "measured": [other]}

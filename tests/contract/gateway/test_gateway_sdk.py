@@ -37,7 +37,7 @@ MET = {"id": "m", "device_a": "dev_1", "device_b": "dev_2", "positive": True, "a
 CELL: dict[str, Any] = {"x_metres": 0, "y_metres": 0, "blocks": 1, "power_watts": 1, "bandwidth_hertz": 1}
 CELL |= {"delay_limit_seconds": 1, "radius_metres": 1}
 CALLS: dict[str, Call] = {
-    "tell_measurement": (DEVICE, lambda p: p.tell_measurement("tsk_1", 1, {"loss": 0.5})),
+    "report_measurement": (DEVICE, lambda p: p.report_measurement("tsk_1", 1, {"loss": 0.5})),
     "list_measurements": (PUBLISHER, lambda p: p.measurements("tsk_1", 1)),
     "ready": (ADMIN, lambda p: p.health()),
     "versions": (ADMIN, lambda p: p.versions()),
@@ -180,8 +180,8 @@ async def test_an_answer_is_read_as_the_record_the_document_names(
 
     def ask() -> Any:
         with Platform(f"http://127.0.0.1:{served}", f"{role}-key", cache=BlobCache(tmp_path)) as client:
-            found = call(client)
-            return list(found) if isinstance(found, Iterator) else found
+            result = call(client)
+            return list(result) if isinstance(result, Iterator) else result
 
     found = await asyncio.to_thread(ask)
     outer, item = answers_of(ROUTES[name])
@@ -192,6 +192,6 @@ async def test_an_answer_is_read_as_the_record_the_document_names(
     elif item is not None:
         assert outer in (records.Page, records.Items)
         assert found
-        assert {type(each) for each in found} == {item}
+        assert {type(entry) for entry in found} == {item}
     else:
         assert type(found) is outer

@@ -48,8 +48,8 @@ async def test_letters_are_cut_out_of_the_updates_and_asked_for_as_the_caller(
             pb.SumLetter(device_id="dev_2", digest=digest, start=26, length=10),
         ]
     )
-    found = await as_device(served, tmp_path, lambda p: p.sum_letters(PLACE))
-    assert found == {"dev_1": b"letter one", "dev_2": b"letter two"}
+    result = await as_device(served, tmp_path, lambda p: p.sum_letters(PLACE))
+    assert result == {"dev_1": b"letter one", "dev_2": b"letter two"}
     (call,) = platform.called("ListSumLetters")
     assert call.request.device_id == call.caller.subject == "dev_1"
     assert call.request.place == pb.SumPlace(task_id="tsk_1", round=3, cohort=2, session_number=1)

@@ -98,8 +98,8 @@ async def test_a_killed_settlement_leaves_nothing_and_its_repeat_pays_once(setti
     assert escrow is not None
     assert escrow.balance_microcredits == 100_000
     settled = await asyncio.gather(*(settle(settings) for _ in range(3)))
-    assert sum(each.fresh for each in settled) == 1
-    assert {each.settlement.paid_microcredits for each in settled} == {DEVICES * 200}
+    assert sum(item.fresh for item in settled) == 1
+    assert {item.settlement.paid_microcredits for item in settled} == {DEVICES * 200}
     reports = Reports(database, SystemClock())
     verdict = await reports.verify()
     assert (verdict.faults, verdict.entries, verdict.postings) == ([], 3, 4 + 1 + DEVICES)

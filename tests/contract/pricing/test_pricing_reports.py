@@ -83,12 +83,12 @@ async def test_accounts_come_in_order_of_id_and_by_prefix(world: World) -> None:
 
 async def numbers_of(world: World, request: pb.ListPaymentsRequest) -> list[int]:
     """Numbers of all payments asked for, over pages of two."""
-    request.limit, found = 2, []
+    request.limit, result = 2, []
     while True:
         page = await world.ledger.ListPayments(request)
-        found += [payment.number for payment in page.payments]
+        result += [payment.number for payment in page.payments]
         if not page.next_cursor:
-            return found
+            return result
         request.cursor = page.next_cursor
 
 

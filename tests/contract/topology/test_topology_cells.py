@@ -56,7 +56,7 @@ async def test_a_plan_needs_cells_and_is_repeated_by_its_key(world: World) -> No
         await plan(world)
     await world.put_cell()
     first = await plan(world)
-    assert [(seat.device_id, seat.role, seat.group) for seat in first.seats] == [
+    assert [(assignment.device_id, assignment.role, assignment.group) for assignment in first.assignments] == [
         ("dev_1", words.ROLE_SOLO, 0),
         ("dev_2", words.ROLE_IDLE, -1),
     ]
@@ -73,7 +73,7 @@ async def test_trained_policy_answers_in_milliseconds_until_cells_change(world: 
     begun = await world.topology.TrainPolicy(pb.TrainPolicyRequest(steps=1, users=6, models=2, seed=1))
     await world.until(world.no_training)
     made = await plan(world, policy=begun.id)
-    assert sum(seat.role == words.ROLE_SOLO for seat in made.seats) == 4
+    assert sum(assignment.role == words.ROLE_SOLO for assignment in made.assignments) == 4
     took = []
     for number in range(2, 7):
         start = time.perf_counter()

@@ -111,7 +111,9 @@ async def meshes(settings: ServiceSettings) -> AsyncIterator[Meshes]:
 
 
 def links(plan: pb.Plan) -> set[frozenset[str]]:
-    return {frozenset((seat.device_id, n.device_id)) for seat in plan.seats for n in seat.neighbours}
+    return {
+        frozenset((assignment.device_id, n.device_id)) for assignment in plan.assignments for n in assignment.neighbours
+    }
 
 
 async def three(meshes: Meshes) -> list[str]:
@@ -126,10 +128,10 @@ async def test_trust_links_and_speeds_come_from_the_registry(meshes: Meshes) -> 
     a, g, h = devices = await three(meshes)
     plan = await meshes.plan(devices, trust_threshold=0.7)
     assert links(plan) == {frozenset((a, g)), frozenset((g, h))}
-    seats = {seat.device_id: seat for seat in plan.seats}
-    assert not any(seat.noised for seat in plan.seats)
-    assert [n.link_seconds for n in seats[a].neighbours] == [pytest.approx(0.004654, abs=5e-7)]
-    assert [n.link_seconds for n in seats[h].neighbours] == [pytest.approx(8.96)]
+    assignments = {assignment.device_id: assignment for assignment in plan.assignments}
+    assert not any(assignment.noised for assignment in plan.assignments)
+    assert [n.link_seconds for n in assignments[a].neighbours] == [pytest.approx(0.004654, abs=5e-7)]
+    assert [n.link_seconds for n in assignments[h].neighbours] == [pytest.approx(8.96)]
     # shared transfers: 32 samples at 1 s and both of g's letters
     assert plan.round_seconds == pytest.approx(32.0 + 8.96 + 0.004654, abs=1e-5)
     assert plan.mesh_details.names == {a: "a", g: "g", h: "h"}
@@ -141,7 +143,7 @@ async def test_strangers_are_refused_by_name_or_bridged_with_noise(meshes: Meshe
     with pytest.raises(InvalidInput, match=r"2 parts, \{a, g, h\}, \{m\}; trust between a–m would connect them"):
         await meshes.plan([*devices, stranger], trust_threshold=0.7)
     plan = await meshes.plan([*devices, stranger], number=2, trust_threshold=0.7, bridge=True)
-    assert {seat.device_id for seat in plan.seats if seat.noised} == {a, stranger}
+    assert {assignment.device_id for assignment in plan.assignments if assignment.noised} == {a, stranger}
     with pytest.raises(InvalidInput, match="no possible link would connect them"):
         await meshes.plan([g, h, stranger], number=3, privacy="none", trust_threshold=0.7)
 
@@ -149,15 +151,15 @@ async def test_strangers_are_refused_by_name_or_bridged_with_noise(meshes: Meshe
 async def test_devices_whose_owners_do_not_know_each_other_exchange_nothing_raw(meshes: Meshes) -> None:
     a, g, _ = devices = await three(meshes)
     first = await meshes.plan(devices, trust_threshold=0.7)
-    assert not any(seat.noised for seat in first.seats)
+    assert not any(assignment.noised for assignment in first.assignments)
     unknown = {a: [g], g: ["dev_gone"]}
     second = await meshes.plan(devices, number=2, strangers=unknown, trust_threshold=0.7)
-    for seat in second.seats:
-        for neighbour in seat.neighbours:
-            if {seat.device_id, neighbour.device_id} == {a, g}:
+    for assignment in second.assignments:
+        for neighbour in assignment.neighbours:
+            if {assignment.device_id, neighbour.device_id} == {a, g}:
                 assert not neighbour.trusted
-        assert seat.noised == any(not neighbour.trusted for neighbour in seat.neighbours)
-    assert {seat.device_id for seat in second.seats if seat.noised} >= {a}
+        assert assignment.noised == any(not neighbour.trusted for neighbour in assignment.neighbours)
+    assert {assignment.device_id for assignment in second.assignments if assignment.noised} >= {a}
     with pytest.raises(InvalidInput, match="2 parts"):
         await meshes.plan(devices, number=3, privacy="none", strangers=unknown, trust_threshold=0.7)
 
@@ -199,7 +201,7 @@ async def test_one_end_cannot_speed_up_a_link_or_revoke_the_other_ends_report(
     await tell(a, g, 1e-6)
     assert (await meshes.plan(devices, number=4)).version == slow.version
     await tell(a, h, 1e-3)  # and now both ends say so
-    (believed,) = {n.link_seconds for s in (await meshes.plan(devices, number=5, task="tsk_1", replan_gain=0.0)).seats
+    (believed,) = {n.link_seconds for s in (await meshes.plan(devices, number=5, task="tsk_1", replan_gain=0.0)).assignments
                    for n in s.neighbours if {s.device_id, n.device_id} == {a, h}}  # fmt: skip
     assert believed == 1e-3
     with pytest.raises(InvalidInput, match="at most 1,000,000 s"):
@@ -214,7 +216,7 @@ async def test_a_device_that_says_it_is_slow_has_nobody_compute_beyond_the_round
         await meshes.meet(a, b)
     for number, name in enumerate(("betta", "dabmd"), 1):
         made = await meshes.plan([*quick, liar], number, plan=name, samples=100_000, round_seconds=10.0, task=name)
-        assert [seat.batch_size for seat in made.seats if seat.device_id in quick] == [500, 500]
+        assert [assignment.batch_size for assignment in made.assignments if assignment.device_id in quick] == [500, 500]
 
 
 async def test_batches_follow_what_has_arrived_and_the_links_stay(meshes: Meshes) -> None:
@@ -225,8 +227,8 @@ async def test_batches_follow_what_has_arrived_and_the_links_stay(meshes: Meshes
         await meshes.meet(devices[a], devices[b])
     first = await meshes.plan(devices, samples=10)
     second = await meshes.plan(devices, number=2, samples=100)
-    assert {seat.batch_size for seat in first.seats} == {10}
-    assert [seat.batch_size for seat in second.seats] == [64, 64, 32]
+    assert {assignment.batch_size for assignment in first.assignments} == {10}
+    assert [assignment.batch_size for assignment in second.assignments] == [64, 64, 32]
     assert links(second) == links(first)
     assert (await meshes.plan(devices, number=3, samples=105)).version == second.version
 
@@ -255,7 +257,7 @@ async def test_changed_device_changes_its_own_links_and_no_others(meshes: Meshes
     await meshes.registry.vouch(*bad)
     fourth = await meshes.plan(devices, number=4, **told)
     assert links(third) - links(fourth) == {frozenset((one, other))}
-    assert not any(seat.noised for seat in fourth.seats)
+    assert not any(assignment.noised for assignment in fourth.assignments)
 
 
 async def test_a_device_tells_so_many_links_and_no_more_and_each_once(
@@ -284,8 +286,8 @@ async def test_trust_earned_inside_a_task_opens_no_raw_link_in_it_unless_asked(m
     meshes.registry.clock.time = first.created_at + 4 * 86_400.0  # trust takes days to earn
     await meshes.meet(a, h)
     meshes.registry.clock.time += 60.0
-    kept = await meshes.plan(devices, number=2, trust_threshold=0.7)
-    assert links(kept) == {frozenset((a, g)), frozenset((g, h))}
+    retained = await meshes.plan(devices, number=2, trust_threshold=0.7)
+    assert links(retained) == {frozenset((a, g)), frozenset((g, h))}
     earned = await meshes.plan(devices, number=3, trust_threshold=0.7, may_earn_trust=True, replan_gain=0.0)
     assert earned.mesh_details.baselines["social"].noised == 0.0
     assert frozenset((a, h)) in links(earned)
@@ -293,8 +295,8 @@ async def test_trust_earned_inside_a_task_opens_no_raw_link_in_it_unless_asked(m
 
 async def befriend(meshes: Meshes, a: str, b: str) -> None:
     """The owners of two devices declare friendship of strength 0.5."""
-    found = (await meshes.registry.registry.GetDevices(trust_pb2.GetDevicesRequest(device_ids=[a, b]))).devices
-    owners = [device.owner_id for device in found]
+    result = (await meshes.registry.registry.GetDevices(trust_pb2.GetDevicesRequest(device_ids=[a, b]))).devices
+    owners = [device.owner_id for device in result]
     asked = trust_pb2.DeclareFriendshipRequest(owner_a=owners[0], owner_b=owners[1], strength=0.5)
     await meshes.registry.trust.DeclareFriendship(asked)
 
@@ -309,7 +311,7 @@ async def test_social_graph_has_the_relations_the_task_names(meshes: Meshes) -> 
         await meshes.plan(devices, **both)
     related = await meshes.plan(devices, number=2, **both, relations_need_trust=False)
     assert links(related) == {frozenset((g, h)), frozenset((a, h))}
-    assert not any(seat.noised for seat in related.seats)
+    assert not any(assignment.noised for assignment in related.assignments)
     with pytest.raises(InvalidInput, match="3 parts"):
         await meshes.plan(devices, number=3, plan="social", relations=["parental"], may_earn_trust=True, privacy="none")
     # Friendship declared after the first plan opens no raw link in the running task.
@@ -373,7 +375,7 @@ async def test_each_kind_of_relation_makes_its_own_social_graph(meshes: Meshes) 
     for kind, other in others.items():
         made = await meshes.plan([phone, other], relations=[kind], task=kind, **alone)
         assert links(made) == {frozenset((phone, other))}, kind
-        rest = [each for each in kinds if each != kind]
+        rest = [item for item in kinds if item != kind]
         with pytest.raises(InvalidInput, match=r"leave 2 parts.*no possible link.*Name more \"relations\""):
             await meshes.plan([phone, other], relations=rest, task=f"not {kind}", **alone)
     star = await meshes.plan([phone, *others.values()], relations=kinds, task="all", plan="social", **alone)

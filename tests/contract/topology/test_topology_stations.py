@@ -109,10 +109,10 @@ async def trained(world: World, cells: list[pb.Cell], *, penalty: str = "dynamic
         RadioParameters(),
         fixed_penalty=penalty != "dynamic",
     )
-    kept: dict[str, Any] = {}
+    retained: dict[str, Any] = {}
     config = LearningConfig(named=False, steps=10, epoch=10, batch=8, evaluation_states=4, width=8)
-    train(known, config, 1, save=lambda _, tensors: kept.update(tensors))
-    digest = await world.app.policies._blobs.put_bytes(save(kept))
+    train(known, config, 1, save=lambda _, tensors: retained.update(tensors))
+    digest = await world.app.policies._blobs.put_bytes(save(retained))
     job = Job(pb.TrainPolicyRequest(users=6, models=2), tuple(cells)).to_bytes()
     layout = layout_fingerprint(cells, 2, RadioParameters())
     row = StoredPolicy("pol_1", PolicyLearner.VDN, layout, PolicyState.READY, 1.0, 0.0, time.time(), "", digest, job)
@@ -121,9 +121,9 @@ async def trained(world: World, cells: list[pb.Cell], *, penalty: str = "dynamic
     return "pol_1"
 
 
-def seats(found: pb.Plan) -> list[tuple[Any, ...]]:
+def assignments(found: pb.Plan) -> list[tuple[Any, ...]]:
     """Where everybody sits, whoever adds up."""
-    return [(s.device_id, s.role, s.cell, s.block, s.noise_multiplier, s.upload_seconds) for s in found.seats]
+    return [(s.device_id, s.role, s.cell, s.block, s.noise_multiplier, s.upload_seconds) for s in found.assignments]
 
 
 async def test_stations_decide_by_their_parts_of_a_policy_as_the_planner_would(world: World) -> None:
@@ -133,7 +133,7 @@ async def test_stations_decide_by_their_parts_of_a_policy_as_the_planner_would(w
     async with at_work(world, "hill", "town"):
         together = await plan(world, policy, task="tsk_together")
     assert set(together.cell_details.q_values) == {"hill", "town"}
-    assert seats(together) == seats(alone)
+    assert assignments(together) == assignments(alone)
 
 
 @SQLITE
@@ -142,8 +142,8 @@ async def test_station_learns_across_rounds_and_resumes_from_its_checkpoint(worl
     file = world.settings.data_dir / "stations" / "cell-hill" / "stations.safetensors"
     async with at_work(world, "hill", "town"):
         for number in (1, 2, 3):
-            found = await plan(world, "stations", number)
-            assert set(found.cell_details.q_values) == {"hill", "town"}
+            result = await plan(world, "stations", number)
+            assert set(result.cell_details.q_values) == {"hill", "town"}
     first = lessons(file)
     assert first >= 1
     async with at_work(world, "hill", "town"):
@@ -166,9 +166,9 @@ async def test_stations_that_go_on_learning_go_on_serving_their_users(world: Wor
         world.registry.place(name, float(x + distance * np.cos(angle)), float(y + distance * np.sin(angle)))
     async with at_work(world, *centres):
         plans = [await plan(world, "stations", number, names=names) for number in range(1, 13)]
-    assert [found.cell_details.lost for found in plans] == [{}] * 12
-    assert min(sum(load.served for load in found.cell_details.cells) for found in plans) >= 8
-    assert not [found.cell_details.instead for found in plans if "it serves" in found.cell_details.instead]
+    assert [result.cell_details.lost for result in plans] == [{}] * 12
+    assert min(sum(load.served for load in result.cell_details.cells) for result in plans) >= 8
+    assert not [result.cell_details.instead for result in plans if "it serves" in result.cell_details.instead]
 
 
 def lessons(file: Path) -> int:
@@ -191,18 +191,18 @@ async def test_users_of_station_that_dies_go_to_others_and_come_back_with_it(wor
     await two_cells(world)
     async with at_work(world, "hill", "town") as (hill, town):
         before = await plan(world, "stations", task="tsk_before")
-        assert {seat.cell for seat in before.seats} >= {"hill", "town"}
+        assert {assignment.cell for assignment in before.assignments} >= {"hill", "town"}
         await die(world, hill, "hill")
         after = await plan(world, "stations", task="tsk_after")
         assert "is lost" in after.cell_details.lost["hill"]
-        served = {seat.device_id: seat.cell for seat in after.seats if seat.cell}
+        served = {assignment.device_id: assignment.cell for assignment in after.assignments if assignment.cell}
         assert set(served.values()) == {"town"}
         by_hand = await plan(world, "matching", task="tsk_by_hand")
         assert "is lost" in by_hand.cell_details.lost["hill"]
-        assert {seat.cell for seat in by_hand.seats if seat.cell} == {"town"}
+        assert {assignment.cell for assignment in by_hand.assignments if assignment.cell} == {"town"}
         await die(world, town, "town")
         alone = await plan(world, "stations", task="tsk_alone")
-        assert {seat.cell for seat in alone.seats if seat.cell} == {"hill", "town"}
+        assert {assignment.cell for assignment in alone.assignments if assignment.cell} == {"hill", "town"}
         assert set(alone.cell_details.lost) == {"hill", "town"}
         await hill.start()
 
@@ -219,9 +219,12 @@ async def test_what_devices_measured_of_their_uploads_counts_where_task_says_so(
     await two_cells(world)
     slow = pb.ReportLinksRequest(task_id="tsk_1", links=[pb.Link(device_a="a", device_b="hill", seconds=3.0)])
     await world.topology.ReportLinks(slow)
-    declared = {seat.device_id: seat for seat in (await plan(world, "matching")).seats}
+    declared = {assignment.device_id: assignment for assignment in (await plan(world, "matching")).assignments}
     assert declared["a"].cell == "hill"
-    measured = {seat.device_id: seat for seat in (await plan(world, "matching", 2, times="measured")).seats}
+    measured = {
+        assignment.device_id: assignment
+        for assignment in (await plan(world, "matching", 2, times="measured")).assignments
+    }
     assert measured["a"].role == words.ROLE_IDLE
     assert "over the delay limit: 3.000 s to hill" in measured["a"].because
 
@@ -232,11 +235,11 @@ async def tell(world: World, device: str, *links: pb.Link) -> None:
         await world.topology.ReportLinks(pb.ReportLinksRequest(task_id="tsk_1", links=links))
 
 
-async def near(world: World, number: int, *, model_bytes: int = 0, times: str = "measured") -> dict[str, pb.Seat]:
+async def near(world: World, number: int, *, model_bytes: int = 0, times: str = "measured") -> dict[str, pb.Assignment]:
     """Seats of the two devices next to the first cell, by what they measured."""
     more: dict[str, Any] = {"times": times, "fading_decibels": 0.0}  # one block is as good as another
-    found = await plan(world, "matching", number, names=("a", "b"), model_bytes=model_bytes, **more)
-    return {seat.device_id: seat for seat in found.seats}
+    result = await plan(world, "matching", number, names=("a", "b"), model_bytes=model_bytes, **more)
+    return {assignment.device_id: assignment for assignment in result.assignments}
 
 
 async def test_reported_round_trip_and_throughput_never_beat_the_channel(
@@ -251,13 +254,13 @@ async def test_reported_round_trip_and_throughput_never_beat_the_channel(
     false = pb.Link(device_a="b", device_b=name, seconds=1e-9, round_trip_seconds=1e-9, bytes_per_second=1e15)
     await tell(world, "a", way)
     await tell(world, "b", false)
-    found = await near(world, 1)
-    assert found["a"].upload_seconds == pytest.approx(0.2)
+    result = await near(world, 1)
+    assert result["a"].upload_seconds == pytest.approx(0.2)
     radio = RadioParameters()
     gain = np.array(np.hypot(60.0, 10.0) ** -2.0)
     watts, hertz = np.array(0.01), np.array(150e3)
     rate = float(uplink_rate(gain, watts, np.array(radio.interference_watts), hertz, radio.noise_density))
-    assert found["b"].upload_seconds == pytest.approx(radio.payload_bits / rate)
+    assert result["b"].upload_seconds == pytest.approx(radio.payload_bits / rate)
     assert (await near(world, 2, model_bytes=62_500))["a"].upload_seconds == pytest.approx(0.3)
     assert (await near(world, 3, times="declared"))["a"].upload_seconds < 0.15
 
@@ -289,8 +292,11 @@ async def test_device_excluded_by_one_slow_upload_measures_again_after_rounds(wo
     await world.topology.ReportLinks(slow)
     served = []
     for number in range(1, MOST_WAITED + 2):
-        found = {seat.device_id: seat for seat in (await plan(world, "matching", number, times="measured")).seats}
-        served.append(found["a"].cell)
+        result = {
+            assignment.device_id: assignment
+            for assignment in (await plan(world, "matching", number, times="measured")).assignments
+        }
+        served.append(result["a"].cell)
     assert served == [""] * MOST_WAITED + ["hill"]
 
 

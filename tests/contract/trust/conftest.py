@@ -124,8 +124,8 @@ async def world(settings: ServiceSettings) -> AsyncIterator[World]:
     """A registry on a fresh database, its clock in the test's hand."""
     set_principal(SERVICE)
     own = TrustSettings(data_dir=settings.data_dir, database_url=settings.database_url, drain_seconds=1, insecure=True)
-    found, channel = await open_world(own, Hand())
-    yield found
+    result, channel = await open_world(own, Hand())
+    yield result
     set_principal(SERVICE)
     await channel.close()
-    await found.app.stop()
+    await result.app.stop()

@@ -63,7 +63,7 @@ async def test_browser_takes_link_signs_in_and_decides_and_device_answers(world:
     assert principal.link_id == link
     made = await world.links.Decide(browser.decide(device, link))
     waiting = await world.links.ListDecisions(pb.ListDecisionsRequest(device_id=device, waiting=True))
-    assert [each.id for each in waiting.decisions] == [made.id]
+    assert [decision.id for decision in waiting.decisions] == [made.id]
     answer = pb.AnswerDecisionRequest(
         device_id=device, decision_id=made.id, state=words.DECISION_STATE_DONE, note="pauses"
     )

@@ -368,15 +368,15 @@ async def test_an_admin_key_file_without_a_key_stops_the_start(settings: Service
 
 async def test_a_device_reaches_only_what_is_its_own(world: World) -> None:
     token = await world.token(await world.owner("Ada"))
-    mine = (await world.register(token, "mine")).device
+    own = (await world.register(token, "mine")).device
     (other,) = await world.devices(1, owner="Bob")
-    speak_as("device", mine.id, mine.owner_id)
+    speak_as("device", own.id, own.owner_id)
     denied = [
         world.registry.CreateOwner(pb.CreateOwnerRequest(name="Eve")),
         world.registry.GetOwner(pb.GetOwnerRequest(owner_id="own_" + "0" * 26)),
         world.registry.ListOwners(pb.ListOwnersRequest()),
-        world.registry.UpdateOwner(pb.UpdateOwnerRequest(owner_id=mine.owner_id, sharing="all")),
-        world.registry.IssueToken(pb.IssueTokenRequest(owner_id=mine.owner_id)),
+        world.registry.UpdateOwner(pb.UpdateOwnerRequest(owner_id=own.owner_id, sharing="all")),
+        world.registry.IssueToken(pb.IssueTokenRequest(owner_id=own.owner_id)),
         world.registry.GetDevice(pb.GetDeviceRequest(device_id=other)),
         world.registry.ListDevices(pb.ListDevicesRequest(owner_id="own_" + "0" * 26)),
         world.registry.UpdateDevice(pb.UpdateDeviceRequest(device_id=other)),
@@ -390,8 +390,8 @@ async def test_a_device_reaches_only_what_is_its_own(world: World) -> None:
     for call in denied:
         await refused(PermissionDenied, "not_allowed", call)
     listed = await world.registry.ListDevices(pb.ListDevicesRequest())
-    assert [device.id for device in listed.devices] == [mine.id]
-    assert (await world.registry.GetOwner(pb.GetOwnerRequest(owner_id=mine.owner_id))).name == "Ada"
+    assert [device.id for device in listed.devices] == [own.id]
+    assert (await world.registry.GetOwner(pb.GetOwnerRequest(owner_id=own.owner_id))).name == "Ada"
 
 
 async def test_the_audit_log_pages_newest_first_and_names_the_caller(world: World) -> None:

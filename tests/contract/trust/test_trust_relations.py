@@ -149,9 +149,9 @@ async def test_services_get_owners_declarations_in_both_directions(world: World)
     with pytest.raises(PermissionDenied):
         await world.trust.GetDeclared(pb.GetDeclaredRequest(device_ids=devices))
     with acting_as(SERVICE):
-        found = await world.trust.GetDeclared(pb.GetDeclaredRequest(device_ids=devices))
-    assert list(found.owners) == [0, 1, 2, 0]
-    said = zip(found.rows, found.columns, found.strengths, strict=True)
+        result = await world.trust.GetDeclared(pb.GetDeclaredRequest(device_ids=devices))
+    assert list(result.owners) == [0, 1, 2, 0]
+    said = zip(result.rows, result.columns, result.strengths, strict=True)
     assert sorted(said) == [(0, 1, 0.9), (1, 0, 0.4)]
 
 
@@ -209,8 +209,8 @@ async def test_a_public_vehicle_and_a_person_meet_by_their_own_rule(world: World
     assert (await derived(world))["social-public"] == 1
     with acting_as(SERVICE):
         kinds = [words.RELATION_KIND_SOCIAL_PUBLIC]
-        found = await world.trust.GetRelated(pb.GetRelatedRequest(device_ids=[person, bus, other], kinds=kinds))
-    assert list(zip(found.rows, found.columns, strict=True)) == [(0, 1)]
+        result = await world.trust.GetRelated(pb.GetRelatedRequest(device_ids=[person, bus, other], kinds=kinds))
+    assert list(zip(result.rows, result.columns, strict=True)) == [(0, 1)]
 
 
 async def test_a_device_that_comes_to_stand_has_its_meetings_counted_anew(world: World) -> None:
@@ -314,8 +314,8 @@ async def test_a_relation_derived_anew_holds_since_it_first_did(world: World) ->
     kinds = [words.RELATION_KIND_SOCIAL]
     with acting_as(SERVICE):
         asked = pb.GetRelatedRequest(device_ids=[walker, friend, third], kinds=kinds, at=before)
-        found = await world.trust.GetRelated(asked)
-    assert list(zip(found.rows, found.columns, strict=True)) == [(0, 1)]
+        result = await world.trust.GetRelated(asked)
+    assert list(zip(result.rows, result.columns, strict=True)) == [(0, 1)]
 
 
 async def test_relations_page_by_cursor(world: World) -> None:

@@ -52,11 +52,11 @@ async def test_direct_trust_follows_the_formula_and_fades(world: World) -> None:
         act("3", a, b, duration_seconds=15.0, positive=False),
     ]
     assert await record(world, *items) == (3, 0)
-    found = await explain(world, a, b)
-    assert found.direct == pytest.approx((1 + 0.5 - 2 * 0.25) / (3 + 5))
-    assert found.trust == found.direct == (await explain(world, b, a)).direct
-    assert (found.positive_count, found.negative_count, found.last_at) == (2, 1, START)
-    assert (found.positive_sum, found.negative_sum) == (1.5, 0.25)
+    result = await explain(world, a, b)
+    assert result.direct == pytest.approx((1 + 0.5 - 2 * 0.25) / (3 + 5))
+    assert result.trust == result.direct == (await explain(world, b, a)).direct
+    assert (result.positive_count, result.negative_count, result.last_at) == (2, 1, START)
+    assert (result.positive_sum, result.negative_sum) == (1.5, 0.25)
     world.clock.time += 30 * DAY_SECONDS  # evidence halves in 30 days
     later = await explain(world, a, b)
     assert later.direct == pytest.approx((1 + 0.5 - 2 * 0.25) / 2 / (3 / 2 + 5))
@@ -94,12 +94,14 @@ async def test_recording_is_idempotent_and_batches_match_single_reports(world: W
         ]
         direct[i, j] = direct[j, i] = vouched_trust(history, START, PARAMETERS, LIVE)
     expected = trust_matrix(direct, PARAMETERS.direct_weight)
-    found = await world.trust.GetMatrix(pb.GetMatrixRequest(device_ids=order))
-    assert list(zip(found.rows, found.columns, strict=True)) == [
+    result = await world.trust.GetMatrix(pb.GetMatrixRequest(device_ids=order))
+    assert list(zip(result.rows, result.columns, strict=True)) == [
         (int(i), int(j)) for i, j in np.argwhere(np.triu(expected.trust, 1) > 0)
     ]
-    assert found.direct == pytest.approx([direct[i, j] for i, j in zip(found.rows, found.columns, strict=True)])
-    assert found.trust == pytest.approx([expected.trust[i, j] for i, j in zip(found.rows, found.columns, strict=True)])
+    assert result.direct == pytest.approx([direct[i, j] for i, j in zip(result.rows, result.columns, strict=True)])
+    assert result.trust == pytest.approx(
+        [expected.trust[i, j] for i, j in zip(result.rows, result.columns, strict=True)]
+    )
 
 
 async def test_task_chooses_its_weight_of_direct_trust_and_registry_applies_it(world: World) -> None:
@@ -131,14 +133,14 @@ async def test_reports_that_come_together_are_each_counted_once(world: World) ->
 async def test_indirect_trust_multiplies_along_the_best_shortest_path(world: World) -> None:
     a, b, c, lonely = await world.devices(4)
     await record(world, act("1", a, b, duration_seconds=48), act("2", b, c, duration_seconds=30))
-    found = await explain(world, a, c)
-    assert found.direct == 0.0
+    result = await explain(world, a, c)
+    assert result.direct == 0.0
     first, second = 0.8 / 6, 0.5 / 6  # 48 s and 30 s of one minute, over 1 + κ
-    assert found.indirect == pytest.approx(first * second)
-    assert found.trust == pytest.approx(0.2 * first * second)
-    assert [(hop.from_device, hop.to_device) for hop in found.path] == [(a, b), (b, c)]
-    assert [hop.direct for hop in found.path] == pytest.approx([first, second])
-    assert "0.133 × 0.083" in found.text
+    assert result.indirect == pytest.approx(first * second)
+    assert result.trust == pytest.approx(0.2 * first * second)
+    assert [(hop.from_device, hop.to_device) for hop in result.path] == [(a, b), (b, c)]
+    assert [hop.direct for hop in result.path] == pytest.approx([first, second])
+    assert "0.133 × 0.083" in result.text
     nobody = await explain(world, a, lonely)
     assert (nobody.trust, list(nobody.path)) == (0.0, [])
     peers = (await world.trust.ListPeers(pb.ListPeersRequest(device_id=a))).peers

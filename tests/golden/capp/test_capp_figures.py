@@ -51,10 +51,10 @@ def test_generated_networks_have_the_shape_of_table_1(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_figure_1_accuracy_saturates_near_the_reference_budget(name: str) -> None:
     weights, care = network(name)
-    found = saturation(weights, care)
+    result = saturation(weights, care)
     reference = {"S1": 250, "S2": 540, "S3": 800, "S4": 1150}[name]  # the grid of 100 shows 300, 600, 800, 1200
-    assert found == pytest.approx(reference, rel=0.15)
-    assert SATURATION[name] - 150 <= found <= SATURATION[name] + 100
+    assert result == pytest.approx(reference, rel=0.15)
+    assert SATURATION[name] - 150 <= result <= SATURATION[name] + 100
     last = measure(weights, care, budget=1500, constant=10, error_squared=200)
     assert last.status == "saturated"
     assert last.accuracy == pytest.approx(1, abs=0.01)
@@ -76,10 +76,10 @@ def test_figure_1_loss_is_steepest_for_the_smallest_network() -> None:
 
 def test_care_for_everybody_does_not_saturate_the_large_networks() -> None:
     """Spec 2.4: S1 at about 450, S2 960, S3 1500+, S4 not by 1500."""
-    found = {name: saturation(*network(name, everybody=True)) for name in NAMES}
-    assert found["S1"] == pytest.approx(450, rel=0.15)
-    assert found["S2"] == pytest.approx(960, rel=0.1)
-    assert found["S3"] > 1400
+    result = {name: saturation(*network(name, everybody=True)) for name in NAMES}
+    assert result["S1"] == pytest.approx(450, rel=0.15)
+    assert result["S2"] == pytest.approx(960, rel=0.1)
+    assert result["S3"] > 1400
     weights, care = network("S4", everybody=True)
     assert measure(weights, care, budget=1500, constant=10, error_squared=200).accuracy == 0
 
@@ -136,8 +136,8 @@ def test_pivot_prices_work_where_p2_does_not() -> None:
 def test_annealing_finds_a_shape_inside_a_larger_graph() -> None:
     rng = np.random.default_rng(0)
     graph = np.triu(rng.uniform(size=(150, 150)) < 0.5, 1)
-    found = find_subgraph(graph | graph.T, SHAPES["S1"], rng)
-    assert (len(found), found.sum() // 2, found.sum(axis=0).max()) == (20, 99, 14)
+    result = find_subgraph(graph | graph.T, SHAPES["S1"], rng)
+    assert (len(result), result.sum() // 2, result.sum(axis=0).max()) == (20, 99, 14)
 
 
 def test_a_missing_or_wrong_facebook_file_is_noticed(tmp_path: Path) -> None:

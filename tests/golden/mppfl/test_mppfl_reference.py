@@ -27,33 +27,33 @@ def market_of(weights: Matrix, alpha: float, a: float = 1.0, b: float = 0.0, hop
 def test_the_reference_means_for_twenty_and_fifty_devices() -> None:
     constant, own = by_size((20, 50), "constant"), by_size((20, 50), "own")
     for n in (20, 50):
-        found = {**constant[n], "own": own[n]["agnostic"]}
-        base = found["market"]
+        result = {**constant[n], "own": own[n]["agnostic"]}
+        base = result["market"]
         for name, (cost, worth) in REFERENCE[n].items():
-            assert found[name][0] == pytest.approx(cost, rel=0.06), (n, name)
-            assert found[name][1] == pytest.approx(worth, rel=0.06), (n, name)
+            assert result[name][0] == pytest.approx(cost, rel=0.06), (n, name)
+            assert result[name][1] == pytest.approx(worth, rel=0.06), (n, name)
             close = 0.05 if name == "random" else 0.01
             ratio = REFERENCE[n]["market"]
-            assert found[name][0] / base[0] == pytest.approx(cost / ratio[0], rel=close), (n, name)
-            assert found[name][1] / base[1] == pytest.approx(worth / ratio[1], rel=close), (n, name)
+            assert result[name][0] / base[0] == pytest.approx(cost / ratio[0], rel=close), (n, name)
+            assert result[name][1] / base[1] == pytest.approx(worth / ratio[1], rel=close), (n, name)
 
 
 def test_eighty_devices_keep_the_papers_ordering_under_constant_prices() -> None:
     """Figures 7 and 8: the market is cheapest and richest."""
-    found = by_size((80,), "constant")[80]
+    result = by_size((80,), "constant")[80]
     for name in ("agnostic", "random", "fixed", "proxy"):
-        assert found["market"][0] < found[name][0]
-        assert found["market"][1] > found[name][1]
-    assert found["market"][0] == pytest.approx(23.269, rel=0.06)
+        assert result["market"][0] < result[name][0]
+        assert result["market"][1] > result[name][1]
+    assert result["market"][0] == pytest.approx(23.269, rel=0.06)
 
 
 @pytest.mark.parametrize(("factor", "cost", "worth"), [(0.4, 12.44, 1.06), (0.8, 7.32, 1.52), (1.5, 5.87, 0.84)])
 def test_no_fixed_budget_beats_the_market(factor: float, cost: float, worth: float) -> None:
-    found = by_size((20,), "constant", fixed_factor=factor)[20]
-    assert found["fixed"][0] == pytest.approx(cost, rel=0.06)
-    assert found["fixed"][1] == pytest.approx(worth, rel=0.08)
-    assert found["market"][0] < found["fixed"][0]
-    assert found["market"][1] > found["fixed"][1]
+    result = by_size((20,), "constant", fixed_factor=factor)[20]
+    assert result["fixed"][0] == pytest.approx(cost, rel=0.06)
+    assert result["fixed"][1] == pytest.approx(worth, rel=0.08)
+    assert result["market"][0] < result["fixed"][0]
+    assert result["market"][1] > result["fixed"][1]
 
 
 def test_cost_rises_and_welfare_falls_with_the_risk_weight() -> None:
@@ -90,9 +90,9 @@ def test_first_and_last_price() -> None:
 
 def test_the_price_of_anarchy_tends_to_no_one() -> None:
     """Spec 1.7, N = 20, t = 10: 1.00045, 1.0018, 1.0114, 1.0471. Theorem 8 says 1; the excess grows like α²."""
-    found = anarchy([0.01, 0.02, 0.05, 0.1])
-    assert [value - 1 for value in found] == pytest.approx([0.00045, 0.0018, 0.0114, 0.0471], rel=0.06)
-    assert (found[1] - 1) / (found[0] - 1) == pytest.approx(4, rel=0.03)
+    result = anarchy([0.01, 0.02, 0.05, 0.1])
+    assert [value - 1 for value in result] == pytest.approx([0.00045, 0.0018, 0.0114, 0.0471], rel=0.06)
+    assert (result[1] - 1) / (result[0] - 1) == pytest.approx(4, rel=0.03)
 
 
 def test_theorem_7_holds_and_is_weak() -> None:

@@ -13,8 +13,8 @@ from services.kit.runtime import whatif
 
 
 def ask(solver: str, **document: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(whatif.answer(SOLVERS, solver, json.dumps(document)))
-    return found
+    result: dict[str, Any] = json.loads(whatif.answer(SOLVERS, solver, json.dumps(document)))
+    return result
 
 
 LINE = [[1.0, 10.0], [2.0, -40.0], [3.0, 20.0], [4.0, 30.0], [100.0, 25.0]]
@@ -37,10 +37,10 @@ LINE = [[1.0, 10.0], [2.0, -40.0], [3.0, 20.0], [4.0, 30.0], [100.0, 25.0]]
     ],
 )
 def test_coordinates_by_hand(document: dict[str, Any], result: list[float], used: list[int]) -> None:
-    found = ask("combine", updates=LINE, **document)
-    assert found["result"] == pytest.approx(result, rel=1e-14)
-    assert found["used"] == used
-    assert [item["device"] for item in found["set_aside"]] == [i for i in range(5) if i not in used]
+    match = ask("combine", updates=LINE, **document)
+    assert match["result"] == pytest.approx(result, rel=1e-14)
+    assert match["used"] == used
+    assert [item["device"] for item in match["set_aside"]] == [i for i in range(5) if i not in used]
 
 
 def test_krum_by_hand() -> None:
@@ -49,10 +49,10 @@ def test_krum_by_hand() -> None:
     0: 1 + 9 + 49 = 59; 1: 1 + 4 + 36 = 41; 3: 4 + 9 + 16 = 29; 7: 16 + 36 + 49 = 101; 20: 169 + 289 + 361 = 819.
     """
     updates = [[0], [1], [3], [7], [20]]
-    found = ask("combine", rule="krum", updates=updates, parameters={"f": 1})
-    assert found["result"] == [3.0]
-    assert found["used"] == [2]
-    assert found["set_aside"][3] == {
+    result = ask("combine", rule="krum", updates=updates, parameters={"f": 1})
+    assert result["result"] == [3.0]
+    assert result["used"] == [2]
+    assert result["set_aside"][3] == {
         "device": 4,
         "why": "its mean squared distance to the nearest others is 273, the lowest is 9.66667",
     }
@@ -73,9 +73,9 @@ def test_of_equal_scores_the_first_device_is_taken() -> None:
 def test_of_two_values_equally_near_to_the_median_the_lower_counts() -> None:
     """Of 1 2 3 two are kept: 2, and of 1 and 3 the 1."""
     for updates in ([[1], [2], [3]], [[3], [2], [1]]):
-        found = ask("combine", rule="mean-around-median", updates=updates, parameters={"f": 1})
-        assert found["result"] == [1.5]
-        assert found["used"] == [i for i, (value,) in enumerate(updates) if value < 3]
+        result = ask("combine", rule="mean-around-median", updates=updates, parameters={"f": 1})
+        assert result["result"] == [1.5]
+        assert result["used"] == [i for i, (value,) in enumerate(updates) if value < 3]
 
 
 def test_geometric_medians_with_known_places() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from services.topology.domain.coalition import Game, Stakes, evaluate, singletons
+from services.topology.domain.coalition import Game, GameParameters, evaluate, singletons
 from services.topology.domain.formation import Method, form
 from services.topology.domain.formation_search import partitions
 from services.topology.domain.quality import QualityModel
@@ -14,7 +14,11 @@ from services.trust.domain.graph import TrustGraph
 
 
 def triangle(e01: float, e02: float, e12: float, gamma: tuple[float, float, float]) -> Game:
-    return Game(TrustGraph.from_ties(3, [0, 0, 1], [1, 2, 2], [e01, e02, e12]), gamma, stakes=Stakes(head_reward=2.0))
+    return Game(
+        TrustGraph.from_ties(3, [0, 0, 1], [1, 2, 2], [e01, e02, e12]),
+        gamma,
+        game_parameters=GameParameters(head_reward=2.0),
+    )
 
 
 def test_quality_without_noise_and_at_the_largest_noise() -> None:

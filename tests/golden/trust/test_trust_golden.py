@@ -61,10 +61,10 @@ def test_a_prior_counts_as_so_many_interactions() -> None:
 
 
 def meetings(times: list[float], parameters: TrustParameters, *, witnessed: bool = False) -> Evidence:
-    found = Evidence()
+    result = Evidence()
     for at in times:
-        found = add(found, Interaction(True, 600, at), parameters, witnessed=witnessed)
-    return found
+        result = add(result, Interaction(True, 600, at), parameters, witnessed=witnessed)
+    return result
 
 
 def test_live_pair_reaches_threshold_after_twelve_meetings_in_two_days() -> None:

@@ -14,7 +14,7 @@ from coterie.parameters.rules import FaultParameters
 from coterie.parameters.topology import MeshParameters
 from coterie.records.enums import RelationKind
 
-MESH = {"topology": "mesh", "privacy": "none", "incentive": "none", "rule": "nnm+trimmed-mean", "pace": "synchronous"}
+MESH = {"topology": "mesh", "privacy": "none", "incentive": "none", "rule": "nnm+trimmed-mean", "mode": "synchronous"}
 
 
 @parameter_group("topology", "ring")

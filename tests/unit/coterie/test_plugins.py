@@ -52,29 +52,29 @@ def test_bad_plugin_is_left_out_with_its_distribution(
     packages: Path, caplog: pytest.LogCaptureFixture, point: str, reason: str
 ) -> None:
     install(packages, "culprit", point)
-    found = registry()
+    result = registry()
     with caplog.at_level(logging.ERROR):
-        assert found.load_all() == {"path": Path}
-    (failure,) = found.failures.values()
+        assert result.load_all() == {"path": Path}
+    (failure,) = result.failures.values()
     assert failure.distribution == "culprit 1.0"
     assert reason in str(failure)
     assert str(failure) in caplog.text
-    assert str(failure) in found.advice
+    assert str(failure) in result.advice
 
 
 def test_second_plugin_of_a_name_is_left_out(packages: Path) -> None:
     install(packages, "first", "pure = pathlib:PurePath")
     install(packages, "second", "pure = pathlib:PurePosixPath")
-    found = registry()
-    assert found.get("pure") is __import__("pathlib").PurePath
-    assert "first 1.0 also registers 'pure'" in found.advice
+    result = registry()
+    assert result.get("pure") is __import__("pathlib").PurePath
+    assert "first 1.0 also registers 'pure'" in result.advice
 
 
 def test_rejected_plugin_is_gone(packages: Path) -> None:
     install(packages, "good", "pure = pathlib:PurePath")
-    found = registry()
-    found.load_all()
-    found.reject("pure", "its preset exists already")
-    assert found.get("pure") is None
+    result = registry()
+    result.load_all()
+    result.reject("pure", "its preset exists already")
+    assert result.get("pure") is None
     with pytest.raises(ValueError, match="built-in 'path'"):
-        found.reject("path", "no reason")
+        result.reject("path", "no reason")

@@ -38,9 +38,9 @@ def platform(stand_in: StandIn, tmp_path: Path) -> Iterator[Platform]:
 
 def test_every_named_reason_becomes_its_own_error() -> None:
     for reason, kind in errors.OF_REASON.items():
-        found = errors.refusal(409, {"reason": reason, "detail": "why", "request_id": "r1", "details": {"a": "b"}})
-        assert type(found) is kind
-        assert (found.reason, str(found), found.request_id, found.details) == (reason, "why", "r1", {"a": "b"})
+        result = errors.refusal(409, {"reason": reason, "detail": "why", "request_id": "r1", "details": {"a": "b"}})
+        assert type(result) is kind
+        assert (result.reason, str(result), result.request_id, result.details) == (reason, "why", "r1", {"a": "b"})
 
 
 @pytest.mark.parametrize(("status", "kind"), [*errors.OF_STATUS.items(), (500, errors.Fault), (418, errors.Refused)])
@@ -162,8 +162,8 @@ def test_the_cache_drops_what_was_used_longest_ago(tmp_path: Path) -> None:
         os.utime(path, (1000 + len(digests), 1000 + len(digests)))
         digests.append(path)
     third = b"c" * 10
-    kept = cache.fetch(hashlib.sha256(third).hexdigest(), lambda store: store([third]))
-    assert [path.exists() for path in (*digests, kept)] == [False, True, True]
+    retained = cache.fetch(hashlib.sha256(third).hexdigest(), lambda store: store([third]))
+    assert [path.exists() for path in (*digests, retained)] == [False, True, True]
 
 
 def test_an_update_from_a_file_is_streamed_with_its_length(

@@ -51,8 +51,8 @@ def commands() -> Iterator[tuple[str, Any]]:
 
     def walk(command: Any, path: str) -> Iterator[tuple[str, Any]]:
         if hasattr(command, "commands"):
-            for name, each in command.commands.items():
-                yield from walk(each, f"{path} {name}")
+            for name, item in command.commands.items():
+                yield from walk(item, f"{path} {name}")
         else:
             yield path, command
 

@@ -12,31 +12,33 @@ import networkx as nx
 import pytest
 from rich.console import Console
 
-from coterie.records import Neighbour, Plan, Seat
+from coterie.records import Assignment, Neighbour, Plan
 from coterie_cli.commands.plans import plan_table
 from coterie_cli.drawing import CannotDraw, draw_plan, plan_graph
 from tests.answers import made
 
 
-def seat(name: str, role: str = "peer", **values: Any) -> Seat:
-    return made(Seat, device_id=name, role=role, group=-1, batch_size=32, because="x", **values)
+def assignment(name: str, role: str = "peer", **values: Any) -> Assignment:
+    return made(Assignment, device_id=name, role=role, group=-1, batch_size=32, because="x", **values)
 
 
 def neighbour(name: str, trusted: bool) -> Neighbour:
     return Neighbour(device_id=name, weight=0.25, trusted=trusted, link_seconds=0.5)
 
 
-def plan(topology: str, seats: Sequence[Seat]) -> Plan:
+def plan(topology: str, assignments: Sequence[Assignment]) -> Plan:
     details = {"names": {"a": "ada's phone"}}
-    return made(Plan, task_id="tsk_1", version=2, topology=topology, seats=seats, round_seconds=3.5, details=details)
+    return made(
+        Plan, task_id="tsk_1", version=2, topology=topology, assignments=assignments, round_seconds=3.5, details=details
+    )
 
 
 MESH = plan(
     "mesh",
     [
-        seat("a", neighbours=[neighbour("b", True)]),
-        seat("b", neighbours=[neighbour("a", True), neighbour("c", False)], noised=True),
-        seat("c", neighbours=[neighbour("b", False)], noised=True),
+        assignment("a", neighbours=[neighbour("b", True)]),
+        assignment("b", neighbours=[neighbour("a", True), neighbour("c", False)], noised=True),
+        assignment("c", neighbours=[neighbour("b", False)], noised=True),
     ],
 )
 
@@ -51,7 +53,9 @@ def test_a_meshs_graph_has_each_link_once_with_what_travels_over_it() -> None:
 
 
 def test_members_are_linked_to_their_head_and_heads_to_the_platform() -> None:
-    clusters = plan("clusters", [seat("h", "head"), seat("m", "member", head_device_id="h"), seat("i", "idle")])
+    clusters = plan(
+        "clusters", [assignment("h", "head"), assignment("m", "member", head_device_id="h"), assignment("i", "idle")]
+    )
     graph = plan_graph(clusters)
     assert {frozenset(pair) for pair in graph.edges} == {frozenset(("m", "h")), frozenset(("h", "platform"))}
     assert "i" in graph
@@ -64,9 +68,13 @@ def test_graphml_can_be_read_back(tmp_path: Path) -> None:
     assert again.edges["b", "c"]["seconds"] == 0.5
 
 
-@pytest.mark.parametrize("seats", [MESH.seats, [seat("a")], [seat("a"), seat("b")]], ids=["three", "one", "apart"])
-def test_a_picture_is_drawn_of_any_mesh(tmp_path: Path, seats: Sequence[Seat]) -> None:
-    draw_plan(plan("mesh", seats), tmp_path / "plan.png")
+@pytest.mark.parametrize(
+    "assignments",
+    [MESH.assignments, [assignment("a")], [assignment("a"), assignment("b")]],
+    ids=["three", "one", "apart"],
+)
+def test_a_picture_is_drawn_of_any_mesh(tmp_path: Path, assignments: Sequence[Assignment]) -> None:
+    draw_plan(plan("mesh", assignments), tmp_path / "plan.png")
     content = (tmp_path / "plan.png").read_bytes()
     assert content.startswith(b"\x89PNG")
     assert len(content) > 5_000
@@ -80,7 +88,7 @@ def test_other_files_are_refused_with_those_there_are(tmp_path: Path) -> None:
 def test_a_mesh_is_told_link_by_link_with_step_and_score() -> None:
     told = replace(
         MESH,
-        seats=tuple(replace(each, self_weight=0.75) for each in MESH.seats),
+        assignments=tuple(replace(item, self_weight=0.75) for item in MESH.assignments),
         details={
             "names": {"a": "ada", "b": "bob", "c": "cy"},
             "links": [

@@ -33,9 +33,9 @@ def test_noise_and_secure_sums_leave_the_attackers_nothing(digits: ImageSet) -> 
 
 def test_a_sum_is_seen_as_the_mean_of_its_devices_changes(digits: ImageSet) -> None:
     module, victims = small_mlp(64), Victims.drawn(digits, 1, 0)
-    found = seen(module, victims, "sum of 2", 0)
+    result = seen(module, victims, "sum of 2", 0)
     mean = (victims.step(module, 0) + victims.step(module, 1)) / 2.0
-    assert torch.allclose(found.change, mean, atol=1e-6)  # steps this short are within the clip norm
+    assert torch.allclose(result.change, mean, atol=1e-6)  # steps this short are within the clip norm
 
 
 def test_likeness_knows_an_image_from_another_and_its_negative(digits: ImageSet) -> None:
@@ -48,5 +48,5 @@ def test_likeness_knows_an_image_from_another_and_its_negative(digits: ImageSet)
 def test_every_attack_target_and_mechanism_is_in_an_experiment() -> None:
     assert set(ours_attacks.TARGETS) == {*TARGETS, "guess"}
     assert set(ours_attacks.MECHANISMS) == set(MECHANISMS)
-    names = {each.name for each in ours_attacks.EXPERIMENTS}
+    names = {item.name for item in ours_attacks.EXPERIMENTS}
     assert names == {*(f"ours-{attack}" for attack in ATTACKS), "ours-audit"}

@@ -34,16 +34,16 @@ MORE = 1600
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_no_claim_of_the_product_is_refuted(name: str) -> None:
-    found = audit(name, MECHANISMS[name], 100 if name == "ledger" else RUNS)
-    assert not found.is_false, found
-    assert math.isfinite(found.claimed)
+    result = audit(name, MECHANISMS[name], 100 if name == "ledger" else RUNS)
+    assert not result.is_false, result
+    assert math.isfinite(result.claimed)
 
 
 @pytest.mark.parametrize("name", ["laplace", "mesh"])
 def test_an_audit_sees_where_its_canary_lies(name: str) -> None:
     """All in one element, since this noise is measured in L1: who looks along all of them would refute nothing."""
-    found = audit(name, MECHANISMS[name], MORE)
-    assert 0.25 * found.claimed < found.shown <= found.claimed
+    result = audit(name, MECHANISMS[name], MORE)
+    assert 0.25 * result.claimed < result.shown <= result.claimed
 
 
 def test_doubles_in_the_place_of_the_grid_are_caught_by_their_low_bits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,9 +84,9 @@ def test_a_price_for_left_out_that_is_called_one_for_replaced_is_caught(monkeypa
 def test_an_exact_figure_beside_the_noise_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RoundContext, "figures", lambda self: self.learner.evaluate())
     for name in ("star", "clusters"):
-        found = audit(name, MECHANISMS[name], MORE)
-        assert found.is_false, found
-        assert found.figure == "loss"
+        result = audit(name, MECHANISMS[name], MORE)
+        assert result.is_false, result
+        assert result.figure == "loss"
 
 
 def test_a_decline_because_training_diverged_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ def test_the_command_prints_every_mechanism_and_fails_for_a_false_claim(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["survey", "mesh", "--runs", "60", "--json"]) == 0
-    assert [each["name"] for each in json.loads(capsys.readouterr().out)] == ["survey", "mesh"]
+    assert [load["name"] for load in json.loads(capsys.readouterr().out)] == ["survey", "mesh"]
     monkeypatch.setattr(RoundContext, "figures", lambda self: self.learner.evaluate())
     assert main(["star", "--runs", "400"]) == 1
     assert "FALSE" in capsys.readouterr().out

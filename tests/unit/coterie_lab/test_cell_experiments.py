@@ -24,7 +24,7 @@ def test_saved_epochs_compare_first_valid_decisions_and_rank_failures_last() -> 
     quick = [Progress(0, 100, -9.0, 0.1), Progress(50, 100, -8.0, 0.95), Progress(100, 100, -7.0, 0.5)]
     never = [Progress(0, 100, -9.0, 0.1), Progress(50, 100, -8.0, 0.2), Progress(100, 100, -7.0, 0.3)]
     told = {
-        (each.figure, each.series): each.value for each in sooner({"ours": quick, "theirs": never}, "ours", "theirs")
+        (item.figure, item.series): item.value for item in sooner({"ours": quick, "theirs": never}, "ours", "theirs")
     }
     assert told["epochs to 90 % valid", "ours"] == 1.0
     assert told["epochs to 90 % valid", "theirs"] == 3.0
@@ -32,9 +32,9 @@ def test_saved_epochs_compare_first_valid_decisions_and_rank_failures_last() -> 
 
 
 def test_more_weight_on_privacy_means_more_noise_and_smaller_budgets() -> None:
-    found = weighed({"devices": 12}, 0, None)
-    costs = [each.value for each in found if each.figure == "loss by noise"]
-    budgets = [each.value for each in found if each.figure == "privacy loss"]
+    result = weighed({"devices": 12}, 0, None)
+    costs = [item.value for item in result if item.figure == "loss by noise"]
+    budgets = [item.value for item in result if item.figure == "privacy loss"]
     assert costs == sorted(costs)
     assert budgets == sorted(budgets, reverse=True)
 

@@ -28,8 +28,8 @@ def test_a_step_by_hand() -> None:
     """One device, one sample x = (1, 2) of class 0, zero weights: g = (1/2 − 1, 1/2), dW = g'x, rate 1."""
     module = nn.Linear(2, 2)
     with torch.no_grad():
-        for each in module.parameters():
-            each.zero_()
+        for parameter in module.parameters():
+            parameter.zero_()
     one = Cohort(torch.tensor([[1.0, 2.0]]), torch.tensor([0]), torch.tensor([[0]]), torch.tensor([1]))
     for kernel in ("stacked", "looped"):
         (change,) = changes(module, parameters_of(module), one, Lesson(1.0, 1), 0, kernel)
@@ -62,8 +62,8 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(kernel: Kern
 def test_the_mean_weighs_devices_by_their_samples() -> None:
     module, few, lesson = network(), cohort(6), Lesson(0.5, 4)
     model = parameters_of(module)
-    each = torch.cat(list(changes(module, model, few, lesson, 3, "stacked")))
-    by_hand = sum(float(n) * row for n, row in zip(few.counts, each, strict=True)) / float(few.counts.sum())
+    item = torch.cat(list(changes(module, model, few, lesson, 3, "stacked")))
+    by_hand = sum(float(n) * row for n, row in zip(few.counts, item, strict=True)) / float(few.counts.sum())
     assert torch.allclose(mean_change(module, model, few, lesson, 3, "stacked"), by_hand, atol=1e-7)
 
 
@@ -96,7 +96,7 @@ def test_convolutions_are_trained_as_a_plain_loop_trains_them(filters: int, pool
     one = Cohort(images, classes, torch.arange(12)[None], torch.tensor([12]))
     model = parameters_of(module)
     (change,) = changes(module, model, one, Lesson(0.3, 12, epochs=4), 0, "looped")
-    plain = [each.requires_grad_() for each in module.parameters()]
+    plain = [parameter.requires_grad_() for parameter in module.parameters()]
     optimiser = torch.optim.SGD(plain, lr=0.3)
     for _ in range(4):
         optimiser.zero_grad()

@@ -45,9 +45,9 @@ def test_private_mean_without_noise_is_weighed_mean_of_clipped_changes(digits: I
         list(changes(federation.module, parameters_of(federation.module), cohort, federation.lesson, 1, "stacked"))
     )
     weights, bound = np.array([1.0, 2.0, 3.0, 4.0]), float(rows.norm(dim=1).median())
-    found = fed.private_mean(np.zeros(4), weights, bound, 0)(0, iter([rows]))
+    result = fed.private_mean(np.zeros(4), weights, bound, 0)(0, iter([rows]))
     clipped = rows * (bound / rows.norm(dim=1, keepdim=True)).clamp(max=1.0)
-    assert torch.allclose(found, torch.from_numpy(weights).float() @ clipped / 10.0, atol=1e-6)
+    assert torch.allclose(result, torch.from_numpy(weights).float() @ clipped / 10.0, atol=1e-6)
 
 
 def test_noise_on_change_has_deviation_asked_for_and_repeats_with_its_seed() -> None:

@@ -35,13 +35,13 @@ def invoke(*words: str) -> tuple[int, str]:
 
 
 def test_every_experiment_has_claims_about_figures_it_produces() -> None:
-    assert {each.paper for each in registered().values()} >= {"scfl", "betta", "mppfl", "capp", "dpvd"}
-    for each in registered().values():
-        assert each.name.startswith(f"{each.paper}-")
-        assert each.claims
-        assert each.plots
-        assert each.quick.seeds >= 3
-        assert len(each.full.cells) * each.full.seeds >= len(each.quick.cells) * each.quick.seeds
+    assert {item.paper for item in registered().values()} >= {"scfl", "betta", "mppfl", "capp", "dpvd"}
+    for entry in registered().values():
+        assert entry.name.startswith(f"{entry.paper}-")
+        assert entry.claims
+        assert entry.plots
+        assert entry.quick.seeds >= 3
+        assert len(entry.full.cells) * entry.full.seeds >= len(entry.quick.cells) * entry.quick.seeds
 
 
 def test_a_wrong_name_gets_the_nearest() -> None:
@@ -147,7 +147,7 @@ def test_a_failed_seed_is_shown_and_left_out_never_averaged_away(tmp_path: Path)
         folder.store(run_one(Work(NAME, cell, seed), None))
     folder.store(Outcome(Work(NAME, cell, 3), (), 0.1, "ValueError: no such thing (x.py:3)"))
     part = shown(experiment, folder)
-    assert [each.seed for each in part.seeds] == [0, 1, 2]
+    assert [item.seed for item in part.seeds] == [0, 1, 2]
     text = page("dpvd", [part], tmp_path, "quick", ["dpvd-crowds"])
     assert "Not run for this page: `dpvd-crowds`." in text
     assert "seed 3" in text
@@ -227,10 +227,10 @@ def test_a_paper_may_be_misspelt() -> None:
 
 def test_experiment_that_trains_names_kernel_its_model_is_faster_with() -> None:
     models = {"scfl": fed.small_cnn(), "ours": fed.small_mlp(64)}
-    training = [each for each in registered().values() if each.kernel]
-    assert {each.paper for each in training} == set(models)
-    for each in training:
-        assert each.kernel == kernel_for(models[each.paper])
+    training = [item for item in registered().values() if item.kernel]
+    assert {item.paper for item in training} == set(models)
+    for entry in training:
+        assert entry.kernel == kernel_for(models[entry.paper])
     assert kernel_for(fed.colour_cnn()) == "looped"
 
 

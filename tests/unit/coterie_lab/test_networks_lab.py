@@ -59,9 +59,9 @@ def test_a_city_makes_connected_networks() -> None:
 
 @pytest.mark.slow
 def test_networks_are_planned_beside_their_social_graph(tmp_path: Path) -> None:
-    found = figures_of(sampled_network(*gowalla_graph(gowalla(tmp_path)), 8, seed=1))
-    assert found["pseudo time, s"] <= found["social graph's, s"] * (1 + 1e-9)
-    assert found["social links"] >= 7
+    result = figures_of(sampled_network(*gowalla_graph(gowalla(tmp_path)), 8, seed=1))
+    assert result["pseudo time, s"] <= result["social graph's, s"] * (1 + 1e-9)
+    assert result["social links"] >= 7
 
 
 def test_a_missing_file_is_named_with_where_it_comes_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,13 +29,13 @@ def test_values_and_slopes_are_those_of_the_two_layers(convolution: nn.Conv2d, p
         shown = images.contiguous(memory_format=layout).requires_grad_()
         both = [nn.Sequential(convolution, pool), nn.Sequential(*pooled([convolution, pool]))]
         assert isinstance(both[1][0], PooledConvolution)
-        tops = [each(shown) for each in both]
+        tops = [item(shown) for item in both]
         assert torch.equal(*tops)
         slopes = torch.randn(tops[0].shape).relu()
         told = [torch.autograd.grad(top, [shown, *convolution.parameters()], slopes) for top in tops]
-        for expected, found in zip(*told, strict=True):
+        for expected, result in zip(*told, strict=True):
             assert expected.abs().max() > 0.1
-            assert torch.allclose(expected, found, atol=1e-5)
+            assert torch.allclose(expected, result, atol=1e-5)
 
 
 def test_one_slope_by_hand() -> None:

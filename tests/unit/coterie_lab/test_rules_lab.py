@@ -95,27 +95,27 @@ def test_two_rules_are_compared_seed_by_seed() -> None:
     """By hand: at 10 % the gaps of the worst cases are 1, 2 and 3 points: 2 ± 4.303 · 1 / √3. At 20 % they are the
     same and both ways, so that nothing is told."""
     gaps = {0.1: [0.01, 0.02, 0.03], 0.2: [-0.01, 0.0, 0.01]}
-    found: dict[tuple[str, str, float], Any] = {}
-    for f, each in gaps.items():
+    result: dict[tuple[str, str, float], Any] = {}
+    for f, item in gaps.items():
         for attack in ATTACKS:
-            found["byzfl caf", attack, f] = [0.8, 0.8, 0.8]
-            found["median", attack, f] = [0.8 + gap + (attack != "zero") for gap in each]
-    page = duel("median", "byzfl caf", found, [1, 2, 3])
+            result["byzfl caf", attack, f] = [0.8, 0.8, 0.8]
+            result["median", attack, f] = [0.8 + gap + (attack != "zero") for gap in item]
+    page = duel("median", "byzfl caf", result, [1, 2, 3])
     assert "| zero | 82.00% | 80.00% | +2.00 ± 0.58 | 80.00% | 80.00% | +0.00 ± 0.58 |" in page
     assert "+2.00 points (95 % interval -0.48 to +4.48, above on 3 of 3 seeds): **not told apart from** it" in page
-    found |= {("median", attack, 0.1): [0.9, 0.91, 0.92] for attack in ATTACKS}
-    assert "**above** it" in duel("median", "byzfl caf", found, [1, 2, 3])
+    result |= {("median", attack, 0.1): [0.9, 0.91, 0.92] for attack in ATTACKS}
+    assert "**above** it" in duel("median", "byzfl caf", result, [1, 2, 3])
 
 
 def test_the_page_means_over_seeds_before_it_takes_the_worst() -> None:
     """The median is 90 % in mean by every attack, though with each seed some attack brings it to 85 %."""
-    found = {(rule, NOBODY, 0.0): [0.96, 0.98] for rule in RUNS[:2]}
+    result = {(rule, NOBODY, 0.0): [0.96, 0.98] for rule in RUNS[:2]}
     for f in (0.1, 0.2):
         for place, attack in enumerate(ATTACKS):
-            found["mean", attack, f] = [0.5, 0.5]
-            found["median", attack, f] = [0.85, 0.95] if place % 2 else [0.95, 0.85]
-            found["byzfl caf", attack, f] = [0.88, 0.91]
-    page = told(RUNS, found)
+            result["mean", attack, f] = [0.5, 0.5]
+            result["median", attack, f] = [0.85, 0.95] if place % 2 else [0.95, 0.85]
+            result["byzfl caf", attack, f] = [0.88, 0.91]
+    page = told(RUNS, result)
     assert "Clean (mean, nobody lies): **97.0%**" in page
     assert "| median | 97.0% | 90.0% | 90.0% |" in page
     assert "| byzfl caf | – | 89.5% | 89.5% |" in page

@@ -61,7 +61,7 @@ async def test_concurrent_blobs_are_stored_or_refused_and_leave_nothing_else(tmp
     (tmp_path / spoilt[:2]).mkdir()
     (tmp_path / spoilt[:2] / spoilt).mkdir()  # a folder where the file should be: this one cannot be written
     put = await asyncio.gather(*(store.put_bytes(body) for body in bodies), return_exceptions=True)
-    assert [n for n, found in enumerate(put) if isinstance(found, StorageAway)] == [7]
+    assert [n for n, result in enumerate(put) if isinstance(result, StorageAway)] == [7]
     whole = [hashlib.sha256(body).hexdigest() for body in bodies if body != bodies[7]]
     assert files(tmp_path) == sorted(f"{digest[:2]}/{digest}" for digest in whole)
     listed = [blob async for page in store.every() for blob in page]
@@ -78,11 +78,11 @@ async def test_only_digests_name_blobs(digest: str, tmp_path: Path) -> None:
 async def test_many_blobs_are_forgotten_together_also_ones_that_are_not_there(far: bool, tmp_path: Path) -> None:
     store = BlobStore(MemoryStore()) if far else BlobStore.in_folder(tmp_path)
     digests = [await store.put_bytes(f"blob {n}".encode()) for n in range(600)]
-    kept, *gone = digests
+    retained, *gone = digests
     await store.delete_all([hashlib.sha256(b"never stored").hexdigest(), *gone])
     await store.delete_all([])
     left = [blob.name async for page in store.every() for blob in page]
-    assert left == [kept]
+    assert left == [retained]
 
 
 async def test_a_folder_named_by_a_url_is_a_folder_like_any_other(tmp_path: Path) -> None:

@@ -94,9 +94,9 @@ def test_files_that_are_being_replaced_have_not_changed(tmp_path: Path) -> None:
     folder = make_certificates(tmp_path, HOSTS, 30)["gateway"]
     watched = certificates.Watched(folder)
     assert not watched.has_changed()
-    (folder / "cert.pem").rename(folder / "aside")
+    (folder / "cert.pem").rename(folder / "excluded_because")
     assert not watched.has_changed()
-    (folder / "aside").rename(folder / "cert.pem")
+    (folder / "excluded_because").rename(folder / "cert.pem")
     make_certificates(tmp_path, HOSTS, 30)
     assert watched.has_changed()
     assert not watched.has_changed()
@@ -129,9 +129,9 @@ def test_steps_that_would_lock_services_out_are_refused(tmp_path: Path) -> None:
 def test_a_renewed_certificate_keeps_the_host_names_it_had(tmp_path: Path) -> None:
     make_certificates(tmp_path, {"trust": ["trust", "trust.internal", "10.0.0.7"]}, 30)
     place = make_certificates(tmp_path, {"trust": ["trust", "localhost"]}, 30)["trust"]
-    found = x509.load_pem_x509_certificate((place / "cert.pem").read_bytes()).extensions
-    names = found.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert [str(each.value) for each in names] == ["trust", "localhost", "trust.internal", "10.0.0.7"]
+    result = x509.load_pem_x509_certificate((place / "cert.pem").read_bytes()).extensions
+    names = result.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert [str(name.value) for name in names] == ["trust", "localhost", "trust.internal", "10.0.0.7"]
 
 
 async def test_a_service_says_when_its_certificates_end(tmp_path: Path) -> None:

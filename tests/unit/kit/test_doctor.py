@@ -25,9 +25,9 @@ async def make_newer(settings: ServiceSettings) -> None:
 async def revision(settings: ServiceSettings) -> str:
     database = Database(settings.database_for("topology"), "topology")
     async with database.reading() as connection:
-        found = (await connection.execute(sa.text("SELECT version_num FROM alembic_version"))).scalar_one()
+        result = (await connection.execute(sa.text("SELECT version_num FROM alembic_version"))).scalar_one()
     await database.close()
-    return str(found)
+    return str(result)
 
 
 async def test_a_migrated_database_is_well(settings: ServiceSettings) -> None:
@@ -59,7 +59,7 @@ async def test_a_damaged_file_is_found(tmp_path: Path) -> None:
 
 async def test_an_absent_platform_is_no_fault_and_nothing_is_made(tmp_path: Path) -> None:
     settings = ServiceSettings(data_dir=tmp_path / "new", database_url="")
-    assert {each["state"] for each in await doctor.examine(settings)} == {"ok"}
+    assert {item["state"] for item in await doctor.examine(settings)} == {"ok"}
     assert not (tmp_path / "new").exists()
 
 

@@ -26,14 +26,14 @@ LOADED = (services.aggregation.store.tasks, services.gateway.wire.middleware, se
 
 def names() -> set[str]:
     services.kit.observability.metrics.BUILD.info({"version": "1", "commit": "a"})
-    found = {sample.name for metric in REGISTRY.collect() for sample in metric.samples}
+    result = {sample.name for metric in REGISTRY.collect() for sample in metric.samples}
     described = {metric.name for metric in REGISTRY.collect()}
     for metric in REGISTRY.collect():
         if metric.type == "histogram":
-            found |= {f"{metric.name}_bucket", f"{metric.name}_sum", f"{metric.name}_count"}
+            result |= {f"{metric.name}_bucket", f"{metric.name}_sum", f"{metric.name}_count"}
         if metric.type == "counter":
-            found.add(f"{metric.name}_total")
-    return found | described | OF_PROMETHEUS
+            result.add(f"{metric.name}_total")
+    return result | described | OF_PROMETHEUS
 
 
 def used(text: str) -> set[str]:
@@ -72,7 +72,7 @@ def test_promtool_takes_the_rules() -> None:
 def test_every_alert_is_tried() -> None:
     rules = yaml.safe_load((PLACE / "alerts.yml").read_text())["groups"][0]["rules"]
     cases = yaml.safe_load((PLACE / "alerts-test.yml").read_text())["tests"]
-    raised = {each["alertname"] for case in cases for each in case["alert_rule_test"] if each["exp_alerts"]}
+    raised = {item["alertname"] for case in cases for item in case["alert_rule_test"] if item["exp_alerts"]}
     assert raised == {rule["alert"] for rule in rules}
 
 
@@ -107,12 +107,14 @@ def test_the_overlay_fits_the_compose_file() -> None:
         for source in (mount.split(":")[0] for mount in service.get("volumes", ())):
             assert source in overlay["volumes"] or (ROOT / source).is_file(), source
     dashboards = {target["uid"] for target in _datasources(json.loads((PLACE / "dashboard.json").read_text()))}
-    known = {each["uid"] for each in yaml.safe_load((PLACE / "grafana.yml").read_text())["datasources"]}
+    known = {item["uid"] for item in yaml.safe_load((PLACE / "grafana.yml").read_text())["datasources"]}
     assert dashboards <= known
 
 
 def _datasources(document: object) -> list[dict[str, str]]:
     if isinstance(document, dict):
         own = [document["datasource"]] if isinstance(document.get("datasource"), dict) else []
-        return own + [each for value in document.values() for each in _datasources(value)]
-    return [each for value in document for each in _datasources(value)] if isinstance(document, list) else []
+        return own + [datasource for value in document.values() for datasource in _datasources(value)]
+    return (
+        [datasource for value in document for datasource in _datasources(value)] if isinstance(document, list) else []
+    )

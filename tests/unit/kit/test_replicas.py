@@ -40,15 +40,15 @@ async def test_each_replica_tells_its_name_and_one_that_is_gone_is_away(tmp_path
     settings = ServiceSettings(tls_dir=folders["gateway"])
     async with two_replicas(folders["topology"]) as address:
         channel = open_channel(settings, address)
-        found = await replicas_at(settings, address, channel, three)
+        result = await replicas_at(settings, address, channel, three)
         (one,) = await replicas_at(settings, address, channel, lambda host, port: addresses_of("127.0.0.1", port))
         await channel.close()
-    assert [(each["state"], each["name"], each["version"]) for each in found] == [
+    assert [(item["state"], item["name"], item["version"]) for item in result] == [
         ("serving", "first", VERSION),
         ("serving", "zweiter ?", VERSION),
         ("away", "", ""),
     ]
-    assert all(each["certificate_ends_at"] > 0 for each in found[:2])
+    assert all(item["certificate_ends_at"] > 0 for item in result[:2])
     assert one["state"] == "serving"
 
 

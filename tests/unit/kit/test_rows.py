@@ -79,11 +79,11 @@ async def test_a_conflict_changes_what_it_says_and_nothing_else(database: Databa
         await insert_rows(tx, list(THINGS.c), [(4, "other", 10.0, False, 0)], "(number) DO NOTHING")
         await upsert(tx, THINGS, [thing_row(5, "renamed")], ["number"], only=["name"])
     async with database.reading() as tx:
-        found = {item.number: item for item in await fetch_all(tx, sa.select(*COLUMNS), Thing)}
-    assert found[3] == Thing(ROWS[2][1], 3, False, None, 11.0)
-    assert found[4] == thing(ROWS[3])
-    assert found[5] == Thing("renamed", 5, False, 5, 5 / 3)
-    assert found[2000] == Thing("new", 2000, True, None, 1.0)
+        result = {item.number: item for item in await fetch_all(tx, sa.select(*COLUMNS), Thing)}
+    assert result[3] == Thing(ROWS[2][1], 3, False, None, 11.0)
+    assert result[4] == thing(ROWS[3])
+    assert result[5] == Thing("renamed", 5, False, 5, 5 / 3)
+    assert result[2000] == Thing("new", 2000, True, None, 1.0)
 
 
 def thing_row(number: int, name: str) -> dict[str, object]:
@@ -97,8 +97,8 @@ async def test_each_row_of_an_update_changes_its_own(database: Database) -> None
         await update_rows(tx, statement, ("which", "new_name", "new_weight"), [(1, "one", 1.5), (2, "two", 2.5)])
         await update_rows(tx, statement, ("which", "new_name", "new_weight"), [])
     async with database.reading() as tx:
-        found = await fetch_all(tx, sa.select(*COLUMNS).where(THINGS.c.number <= 3).order_by(THINGS.c.number), Thing)
-    assert [(item.name, item.weight) for item in found] == [("one", 1.5), ("two", 2.5), (ROWS[2][1], 1.0)]
+        result = await fetch_all(tx, sa.select(*COLUMNS).where(THINGS.c.number <= 3).order_by(THINGS.c.number), Thing)
+    assert [(item.name, item.weight) for item in result] == [("one", 1.5), ("two", 2.5), (ROWS[2][1], 1.0)]
 
 
 def test_a_field_without_a_column_is_found_out_at_once() -> None:
@@ -126,5 +126,5 @@ async def test_record_column_round_trips_records_and_accepts_documents(database:
         await tx.run_sync(CLAIMS.metadata.create_all)
         given = [[], [CLAIM, CLAIM], [first_release], (CLAIM,)]
         await tx.execute(CLAIMS.insert(), [{"number": n, "claims": claims} for n, claims in enumerate(given)])
-        found = (await tx.execute(sa.select(CLAIMS.c.claims).order_by(CLAIMS.c.number))).scalars().all()
-    assert found == [[], [CLAIM, CLAIM], [CLAIM], [CLAIM]]
+        result = (await tx.execute(sa.select(CLAIMS.c.claims).order_by(CLAIMS.c.number))).scalars().all()
+    assert result == [[], [CLAIM, CLAIM], [CLAIM], [CLAIM]]

@@ -208,6 +208,6 @@ async def test_batch_runs_only_batched_methods(house: House, method: str) -> Non
 async def test_bytes_that_are_no_request_are_refused_and_hold_nobody_up(house: House) -> None:
     metadata = {"x-coterie-role": "device", "x-coterie-subject": "dev_a"}
     sound = pb.GetWorkRequest(device_id="dev_a").SerializeToString()
-    calls = [rpc_batching_pb2.Call(request=each, metadata=metadata) for each in (b"\xff\xff\xff", sound)]
+    calls = [rpc_batching_pb2.Call(request=item, metadata=metadata) for item in (b"\xff\xff\xff", sound)]
     answers = await run_batch(house, rpc_batching_pb2.Batch(method=METHOD, calls=calls), 20.0)
-    assert {each.index: each.status for each in answers} == {0: grpc.StatusCode.INVALID_ARGUMENT.value[0], 1: 0}
+    assert {answer.index: answer.status for answer in answers} == {0: grpc.StatusCode.INVALID_ARGUMENT.value[0], 1: 0}

@@ -62,17 +62,17 @@ def test_replicas_take_turns_and_aggregation_stays_with_its_place(stack: dict[st
 
 
 def test_what_runs_once_is_not_started_for_ever_and_the_rest_is(stack: dict[str, Any]) -> None:
-    policies = {name: each["deploy"]["restart_policy"]["condition"] for name, each in stack["services"].items()}
+    policies = {name: item["deploy"]["restart_policy"]["condition"] for name, item in stack["services"].items()}
     assert {name for name, condition in policies.items() if condition == "on-failure"} == {"database", "certificates"}
 
 
 def test_nobody_but_proxy_and_console_is_reached_from_outside(stack: dict[str, Any]) -> None:
     assert {name for name, service in stack["services"].items() if service.get("ports")} == {"proxy", "console"}
     assert {name for name, said in stack["networks"].items() if not said["internal"]} == {"front"}
-    assert {name for name, each in stack["services"].items() if "edge" in each["networks"]} == {"proxy", "gateway"}
+    assert {name for name, item in stack["services"].items() if "edge" in item["networks"]} == {"proxy", "gateway"}
 
 
 def test_files_reach_every_node_and_volumes_are_all_declared(stack: dict[str, Any]) -> None:
     assert set(stack["configs"]) == {"database-users", "proxy-conf"}
-    used = {m["source"] for each in stack["services"].values() for m in each.get("volumes", ()) if "source" in m}
+    used = {m["source"] for item in stack["services"].values() for m in item.get("volumes", ()) if "source" in m}
     assert used == set(stack["volumes"])

@@ -45,11 +45,11 @@ class Cells(rpc.TopologyServicer):
 
 @pytest.fixture
 def spans() -> Iterator[InMemorySpanExporter]:
-    kept = InMemorySpanExporter()
+    retained = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(SimpleSpanProcessor(kept))
+    provider.add_span_processor(SimpleSpanProcessor(retained))
     traces.use(provider.get_tracer("tests"))
-    yield kept
+    yield retained
     traces.use(None)
 
 
@@ -74,8 +74,8 @@ async def put_cell(folder: Path, cell_id: str) -> None:
 async def test_a_call_and_its_answer_are_one_trace(spans: InMemorySpanExporter, tmp_path: Path) -> None:
     with traces.step("open round", task_id="tsk_1", round=2):
         await put_cell(tmp_path, "a")
-    found = by_kind(spans)
-    step, asked, answered = (found[kind] for kind in (SpanKind.INTERNAL, SpanKind.CLIENT, SpanKind.SERVER))
+    result = by_kind(spans)
+    step, asked, answered = (result[kind] for kind in (SpanKind.INTERNAL, SpanKind.CLIENT, SpanKind.SERVER))
     assert step.parent is None
     assert step.attributes == {"coterie.task_id": "tsk_1", "coterie.round": 2}
     assert asked.parent is not None

@@ -49,7 +49,7 @@ def test_a_column_of_words_is_text_in_the_table() -> None:
         table.create(tx)
         tx.execute(table.insert(), [{"form": Form.SUM}, {"form": None}])
         assert list(tx.exec_driver_sql("SELECT form FROM t").scalars()) == ["sum", ""]
-        found = list(tx.execute(sa.select(table.c.form)).scalars())
+        result = list(tx.execute(sa.select(table.c.form)).scalars())
     engine.dispose()
-    assert found[0] is Form.SUM
-    assert found[1] is None
+    assert result[0] is Form.SUM
+    assert result[1] is None

@@ -150,14 +150,14 @@ def _run(name: str, arguments: list[str], database_url: str) -> None:
         raise Mistake(f"{name} is not here: install PostgreSQL's client (apt-get install postgresql-client)")
     url = urlsplit(database_url)
     asked = {key: values[0] for key, values in parse_qs(url.query).items()}
-    found = {
+    result = {
         "PGHOST": asked.get("host") or url.hostname,
         "PGPORT": asked.get("port") or url.port,
         "PGUSER": url.username,
         "PGPASSWORD": url.password,
         "PGDATABASE": url.path.lstrip("/"),
     }
-    known = {key: unquote(str(value)) for key, value in found.items() if value}
+    known = {key: unquote(str(value)) for key, value in result.items() if value}
     done = subprocess.run(
         [name, "--no-password", *arguments], env={**os.environ, **known}, capture_output=True, text=True, check=False
     )
@@ -206,14 +206,14 @@ def restore(file: Path, data: Path, database_url: str, tell: Tell) -> Contents:
 
 
 def _unpack(file: Path, folder: Path, tell: Tell, *, keep_blobs: bool) -> Contents:
-    found, manifest = dict[str, str](), b""
+    result, manifest = dict[str, str](), b""
     try:
         with tarfile.open(file, mode="r:") as archive:
             for number, member in enumerate(archive):
                 if number % 100 == 0:
                     tell(f"reading {member.name[:40]}")
                 content = archive.extractfile(member) if member.isreg() else None
-                if content is None or not _expected(member.name) or member.name in found:
+                if content is None or not _expected(member.name) or member.name in result:
                     raise Mistake(
                         f"{file} holds {member.name[:80]!r}, which no back-up does: it was not made by coterie"
                     )
@@ -221,15 +221,15 @@ def _unpack(file: Path, folder: Path, tell: Tell, *, keep_blobs: bool) -> Conten
                     manifest = content.read(_MOST_MANIFEST_BYTES)
                     continue
                 keep = keep_blobs or not _BLOB.match(member.name)
-                found[member.name] = _taken(content, folder / member.name if keep else None)
+                result[member.name] = _taken(content, folder / member.name if keep else None)
     except (tarfile.TarError, EOFError) as error:
         raise Mistake(f"{file} is damaged or no back-up: {error}") from error
     except OSError as error:
         raise Mistake(f"{file} cannot be read or unpacked: {error}") from error
     contents = _manifest(file, manifest)
-    _compare(file, contents, found)
+    _compare(file, contents, result)
     for name in DATABASES:
-        if name in found:
+        if name in result:
             _sound(file, folder / name)
     return contents
 

@@ -32,9 +32,9 @@ def make_certificates(folder: Path, hosts: Mapping[str, Sequence[str]], days: in
     made = {}
     for service, names in hosts.items():
         key, place = ec.generate_private_key(ec.SECP256R1()), folder / service
-        kept = dict.fromkeys((*names, *_names(place / "cert.pem")))
+        retained = dict.fromkeys((*names, *_names(place / "cert.pem")))
         certificate = _service_certificate(
-            service, list(kept), days=days, key=key, authority_key=authority_key, authority=authority
+            service, list(retained), days=days, key=key, authority_key=authority_key, authority=authority
         )
         write_private_file(place / "key.pem", _private_pem(key), replace=True)
         write_private_file(place / "cert.pem", certificate.public_bytes(serialization.Encoding.PEM), replace=True)
@@ -90,7 +90,7 @@ def _names(file: Path) -> list[str]:
         return []
     told = x509.load_pem_x509_certificate(file.read_bytes()).extensions
     alternatives = told.get_extension_for_class(x509.SubjectAlternativeName).value
-    return [str(each.value) for each in alternatives]
+    return [str(alternative.value) for alternative in alternatives]
 
 
 def _distribute(folder: Path, services: Sequence[str]) -> dict[str, Path]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coterie.errors import CoterieError
-from coterie.records import Plan, Role, Seat
+from coterie.records import Assignment, Plan, Role
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -40,7 +40,7 @@ def draw_plan(plan: Plan, file: Path) -> None:
 
 
 def plan_graph(plan: Plan) -> nx.Graph[str]:
-    """Who exchanges with whom: devices with their seats, links with what travels over them.
+    """Who exchanges with whom: devices with their assignments, links with what travels over them.
 
     A mesh has its links, clusters their members' links to the head and the heads' to the platform, everything else a
     link from each device to the platform.
@@ -49,35 +49,35 @@ def plan_graph(plan: Plan) -> nx.Graph[str]:
 
     names = plan.details.get("names", {})
     graph: nx.Graph[str] = nx.Graph(task=plan.task_id, version=plan.version, topology=plan.topology)
-    for seat in plan.seats:
+    for assignment in plan.assignments:
         graph.add_node(
-            seat.device_id,
-            label=names.get(seat.device_id, _short(seat.device_id)),
-            role=str(seat.role),
-            group=seat.group,
-            noised=bool(seat.noised or seat.noise_multiplier > 0),
-            batch_size=seat.batch_size,
-            because=seat.because,
+            assignment.device_id,
+            label=names.get(assignment.device_id, _short(assignment.device_id)),
+            role=str(assignment.role),
+            group=assignment.group,
+            noised=bool(assignment.noised or assignment.noise_multiplier > 0),
+            batch_size=assignment.batch_size,
+            because=assignment.because,
         )
-    for seat in plan.seats:
-        for here, there, values in _links(seat, plan.topology):
+    for assignment in plan.assignments:
+        for here, there, values in _links(assignment, plan.topology):
             if there == PLATFORM and PLATFORM not in graph:
                 graph.add_node(PLATFORM, label=PLATFORM, role=PLATFORM, group=-1, noised=False)
             graph.add_edge(here, there, **values)
     return graph
 
 
-def _links(seat: Seat, topology: str) -> list[tuple[str, str, dict[str, Any]]]:
-    me = seat.device_id
+def _links(assignment: Assignment, topology: str) -> list[tuple[str, str, dict[str, Any]]]:
+    me = assignment.device_id
     if topology == "mesh":
         return [
             (me, n.device_id, {"trusted": n.trusted, "weight": n.weight, "seconds": n.link_seconds})
-            for n in seat.neighbours
+            for n in assignment.neighbours
         ]
-    if seat.role == Role.IDLE:
+    if assignment.role == Role.IDLE:
         return []
-    to = seat.head_device_id if seat.role == Role.MEMBER else PLATFORM
-    return [(me, to, {"trusted": seat.noise_multiplier == 0, "weight": seat.weight})]
+    to = assignment.head_device_id if assignment.role == Role.MEMBER else PLATFORM
+    return [(me, to, {"trusted": assignment.noise_multiplier == 0, "weight": assignment.weight})]
 
 
 def _short(device_id: str) -> str:

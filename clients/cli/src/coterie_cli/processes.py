@@ -57,12 +57,12 @@ def free_ports(count: int) -> list[int]:
     """Ports that were free a moment ago, all different."""
     sockets = [socket.socket() for _ in range(count)]
     try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
+        for entry in sockets:
+            entry.bind(("127.0.0.1", 0))
+        return [int(item.getsockname()[1]) for item in sockets]
     finally:
-        for each in sockets:
-            each.close()
+        for entry in sockets:
+            entry.close()
 
 
 def busy_port(ports: Mapping[str, int]) -> tuple[str, int] | None:
@@ -84,10 +84,10 @@ def _program(name: str) -> list[str]:
 
 def planners_are_compiled() -> bool:
     """Whether the loops of the cluster and mesh planners were compiled on this machine, for this Python."""
-    found = importlib.util.find_spec("services.topology.domain")
-    folders = [Path(place) / "__pycache__" for place in (found.submodule_search_locations if found else None) or ()]
-    kept = os.environ.get("NUMBA_CACHE_DIR", "")
-    return any(any(folder.rglob("*.nbi")) for folder in ([Path(kept)] if kept else folders))
+    result = importlib.util.find_spec("services.topology.domain")
+    folders = [Path(place) / "__pycache__" for place in (result.submodule_search_locations if result else None) or ()]
+    retained = os.environ.get("NUMBA_CACHE_DIR", "")
+    return any(any(folder.rglob("*.nbi")) for folder in ([Path(retained)] if retained else folders))
 
 
 def compile_planners(*, quietly: bool = False) -> subprocess.Popen[bytes]:

@@ -50,7 +50,7 @@ class Standing:
 
     def metric(self, name: str) -> tuple[float, int] | None:
         """The newest value of a metric and the version it is of; −1 in a mesh, where each device has its own model."""
-        for model in sorted(self.models, key=lambda each: -each.version):
+        for model in sorted(self.models, key=lambda item: -item.version):
             if name in model.metrics:
                 return model.metrics[name], model.version
         own = self.task.specification.topology == "mesh"

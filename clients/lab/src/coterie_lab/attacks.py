@@ -71,7 +71,7 @@ class Victims:
         places = self.shares[device]
         weights = list(module.parameters())
         told = cross_entropy(module(self.images.train[places]), self.images.train_labels[places])
-        return -RATE * torch.cat([each.reshape(-1) for each in torch.autograd.grad(told, weights)])
+        return -RATE * torch.cat([item.reshape(-1) for item in torch.autograd.grad(told, weights)])
 
 
 def seen(module: nn.Module, victims: Victims, target: str, seed: int) -> Seen:
@@ -96,26 +96,26 @@ def seen(module: nn.Module, victims: Victims, target: str, seed: int) -> Seen:
 def inverted(module: nn.Sequential, what: Seen, shape: Sequence[int], seed: int) -> list[Tensor]:
     """Guesses at images: every row's quotient, and the best of them after matching slopes."""
     weights = list(module.parameters())
-    pieces = torch.split(what.slope, [each.numel() for each in weights])
+    pieces = torch.split(what.slope, [item.numel() for item in weights])
     slopes = [piece.view_as(weight) for piece, weight in zip(pieces, weights, strict=True)]
     rows, biases = slopes[0], slopes[1]
     strongest = biases.abs().argsort(descending=True)[:8]
     guesses = [rows[k] / biases[k] for k in strongest.tolist() if biases[k] != 0.0]
     draw = torch.Generator().manual_seed(seed)
     begin = guesses[0] if guesses else torch.randn(rows.shape[1], generator=draw)
-    return [*(each.reshape(shape) for each in guesses), _matched(module, slopes, begin.reshape(shape))]
+    return [*(guess.reshape(shape) for guess in guesses), _matched(module, slopes, begin.reshape(shape))]
 
 
 def _matched(module: nn.Module, slopes: Sequence[Tensor], begin: Tensor) -> Tensor:
     """An image whose slopes point where those seen do, by descent from a guess that is no larger than images are."""
-    weights, wanted = list(module.parameters()), torch.cat([each.reshape(-1) for each in slopes])
+    weights, wanted = list(module.parameters()), torch.cat([slope.reshape(-1) for slope in slopes])
     label = slopes[-1].argmin().reshape(1)
     image = ((begin - begin.mean()) / begin.std().clamp(min=1e-6)).clone().requires_grad_(True)
     optimiser = torch.optim.Adam([image], lr=0.05)
     for _ in range(MATCHING_STEPS):
         told = cross_entropy(module(image[None]), label)
-        mine = torch.cat([each.reshape(-1) for each in torch.autograd.grad(told, weights, create_graph=True)])
-        (image.grad,) = torch.autograd.grad(1.0 - cosine_similarity(mine, wanted, dim=0), image)
+        own = torch.cat([item.reshape(-1) for item in torch.autograd.grad(told, weights, create_graph=True)])
+        (image.grad,) = torch.autograd.grad(1.0 - cosine_similarity(own, wanted, dim=0), image)
         optimiser.step()
     return image.detach()
 
@@ -174,8 +174,8 @@ def membership(images: ImageSet, target: str, seed: int) -> float:
 def _along(module: nn.Module, what: Seen, image: Tensor, answer: Tensor) -> float:
     """Cosine of what was seen and the example's own slope."""
     told = cross_entropy(module(image[None]), answer[None])
-    mine = torch.cat([each.reshape(-1) for each in torch.autograd.grad(told, list(module.parameters()))])
-    return float(cosine_similarity(mine, what.slope, dim=0))
+    own = torch.cat([item.reshape(-1) for item in torch.autograd.grad(told, list(module.parameters()))])
+    return float(cosine_similarity(own, what.slope, dim=0))
 
 
 def _model(images: ImageSet) -> nn.Sequential:

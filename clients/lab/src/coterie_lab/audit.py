@@ -73,12 +73,12 @@ def audit(name: str, observe: Observe, runs: int = QUICK_RUNS, seed: int = 0) ->
     there, away = (_seen(observe, canary, name, seed, runs) for canary in (1.0, other))
     figures = sorted({figure for told in (*there, *away) for figure in told})
     error = CHANCE_OF_ERROR / (len(DELTAS) * len(figures))
-    found = []
+    result = []
     for delta in DELTAS:
         claimed = _claim(charges, delta)
         for figure in figures:
             shown = lower_bound(_each(there, figure), _each(away, figure), delta, error)
-            found.append(
+            result.append(
                 Finding(
                     name=name,
                     adjacency=charges[0].adjacency,
@@ -89,7 +89,7 @@ def audit(name: str, observe: Observe, runs: int = QUICK_RUNS, seed: int = 0) ->
                     figure=figure,
                 )
             )
-    return max(found, key=lambda finding: finding.shown - finding.claimed)
+    return max(result, key=lambda finding: finding.shown - finding.claimed)
 
 
 def _seen(observe: Observe, canary: float, name: str, seed: int, runs: int) -> list[Mapping[str, float]]:
@@ -119,7 +119,7 @@ def lower_bound(there: Floats, away: Floats, delta: float, error: float) -> floa
     first = len(there) // 4
     learned, counted = (there[:first], away[:first]), (there[first:], away[first:])
     choices = [(test, order) for test in _tests(np.concatenate(learned)) for order in ((0, 1), (1, 0))]
-    test, (one, other) = max(choices, key=lambda each: _ratio(learned[each[1][0]], learned[each[1][1]], each[0], delta))
+    test, (one, other) = max(choices, key=lambda item: _ratio(learned[item[1][0]], learned[item[1][1]], item[0], delta))
     low, _ = clopper_pearson(_hits(counted[one], *test), len(counted[one]), error)
     _, high = clopper_pearson(_hits(counted[other], *test), len(counted[other]), error)
     return max(0.0, math.log((low - delta) / high)) if low > delta else 0.0
@@ -173,7 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = given.mechanism or list(MECHANISMS)
     findings = [audit(name, MECHANISMS[name], given.runs, given.seed) for name in names]
     if given.json:
-        print(json.dumps([{**asdict(each), "is_false": each.is_false} for each in findings], indent=2))
+        print(json.dumps([{**asdict(item), "is_false": item.is_false} for item in findings], indent=2))
     else:
         print(report(findings), end="")
     return int(any(finding.is_false for finding in findings))
@@ -182,9 +182,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def report(findings: Sequence[Finding]) -> str:
     """A table of what is claimed and what was shown."""
     rows = [
-        [each.name, f"{each.unit} {each.adjacency}", f"{each.delta:g}", f"{each.claimed:.3f}", f"{each.shown:.3f}",
-         each.figure, "FALSE" if each.is_false else "not refuted"]
-        for each in findings
+        [finding.name, f"{finding.unit} {finding.adjacency}", f"{finding.delta:g}", f"{finding.claimed:.3f}", f"{finding.shown:.3f}",
+         finding.figure, "FALSE" if finding.is_false else "not refuted"]
+        for finding in findings
     ]  # fmt: skip
     return table(["mechanism", "hides", "at δ", "ε claimed", "ε at least", "told by", ""], rows)
 

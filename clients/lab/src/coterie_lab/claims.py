@@ -138,7 +138,7 @@ class Judged:
 
 def judge(claim: Claim, seeds: Sequence[Seeded]) -> Judged:
     """The verdict of all seeds. One seed decides nothing by itself, except by measuring nothing at all."""
-    margins = np.array([m for m in (claim.margin(each) for each in seeds) if m is not None], dtype=np.float64)
+    margins = np.array([m for m in (claim.margin(seed) for seed in seeds) if m is not None], dtype=np.float64)
     if len(margins) < 2 or not np.isfinite(margins).all():
         mean = float(margins.mean()) if len(margins) and np.isfinite(margins).all() else math.nan
         return Judged(claim, Verdict.NOT_TESTABLE, mean, math.nan, len(margins))

@@ -163,13 +163,13 @@ def run(study: Study, method: str, seed: int, rounds: int) -> Outcome:
     return Outcome(
         curve=(*(seen[number] for number in sorted(seen)), final),
         delivered=sum(outcome in ("accepted", "repeated") for outcome in outcomes),
-        epsilons=tuple(each.epsilon for each in spent),
-        raw=tuple(each.raw_releases for each in spent),
-        noised=sum(each.releases > 0 for each in spent),
+        epsilons=tuple(item.epsilon for item in spent),
+        raw=tuple(item.raw_releases for item in spent),
+        noised=sum(item.releases > 0 for item in spent),
         payoff=details.get("mean_payoff", float("nan")),
-        alone=details.get("mean_alone", float("nan")),
+        alone=details.get("mean_solo_payoff", float("nan")),
         stable=details.get("stable"),
-        clusters=tuple(sorted((len(each["members"]) for each in details.get("clusters", [])), reverse=True)),
+        clusters=tuple(sorted((len(item["members"]) for item in details.get("clusters", [])), reverse=True)),
         seconds=time.monotonic() - began,
     )
 

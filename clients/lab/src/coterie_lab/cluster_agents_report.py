@@ -60,11 +60,11 @@ def write_report(out: Path, results: Results, seeds: Sequence[int], rounds: int)
 
 def _row(data: str, method: str, outcomes: list[Outcome]) -> str:
     final = [100 * outcome.curve[-1] for outcome in outcomes]
-    noised, raw = max(each.noised for each in outcomes), max(sum(each.raw) for each in outcomes)
-    epsilon = max(max(each.epsilons) for each in outcomes)
-    bare = max(each.delivered for each in outcomes) if METHODS[method].get("preset") == "fedavg" else 0
-    payoff = np.mean([each.payoff for each in outcomes])
-    alone = np.mean([each.alone for each in outcomes])
+    noised, raw = max(item.noised for item in outcomes), max(sum(item.raw) for item in outcomes)
+    epsilon = max(max(item.epsilons) for item in outcomes)
+    bare = max(item.delivered for item in outcomes) if METHODS[method].get("preset") == "fedavg" else 0
+    payoff = np.mean([item.payoff for item in outcomes])
+    alone = np.mean([item.alone for item in outcomes])
     cells = [
         data,
         method,
@@ -80,7 +80,7 @@ def _row(data: str, method: str, outcomes: list[Outcome]) -> str:
 def _costs(results: Results) -> dict[str, float]:
     """Points of accuracy that clusters and uniform noise cost against plain averaging, by data set and method."""
     mean = {
-        (data.lower(), method.split()[0].rstrip(",").lower()): 100 * float(np.mean([each.curve[-1] for each in runs]))
+        (data.lower(), method.split()[0].rstrip(",").lower()): 100 * float(np.mean([run.curve[-1] for run in runs]))
         for data, methods in results.items()
         for method, runs in methods.items()
     }
@@ -89,12 +89,12 @@ def _costs(results: Results) -> dict[str, float]:
 
 def _plans(results: Results) -> str:
     """What the plans had in common, from the runs themselves."""
-    planned = [each for methods in results.values() for each in methods["clusters"]]
-    sizes = sorted({each.clusters for each in planned})
-    stable = sum(each.stable is True for each in planned)
-    seconds = [each.seconds for methods in results.values() for runs in methods.values() for each in runs]
+    planned = [method for methods in results.values() for method in methods["clusters"]]
+    sizes = sorted({item.clusters for item in planned})
+    stable = sum(item.stable is True for item in planned)
+    seconds = [run.seconds for methods in results.values() for runs in methods.values() for run in runs]
     return (
-        f"Clusters of {' or '.join(', '.join(map(str, each)) for each in sizes)} devices; the checker calls "
+        f"Clusters of {' or '.join(', '.join(map(str, size)) for size in sizes)} devices; the checker calls "
         f"{stable} of {len(planned)} last plans stable. A run took {min(seconds):.0f} to {max(seconds):.0f} s, "
         "starting the platform included."
     )
@@ -126,6 +126,6 @@ def _plot(results: Results, path: Path) -> None:
 def _legend(method: str, outcomes: list[Outcome]) -> str:
     if METHODS[method].get("preset") == "fedavg":
         return f"{method}: all raw to the platform"
-    noised, epsilon = outcomes[0].noised, max(max(each.epsilons) for each in outcomes)
+    noised, epsilon = outcomes[0].noised, max(max(outcome.epsilons) for outcome in outcomes)
     rest = "" if noised == len(CAST) else f", {len(CAST) - noised} raw to a head"
     return f"{method}: {noised} devices at ε ≤ {epsilon:.0f}{rest}"

@@ -64,7 +64,7 @@ class Lesson:
 
 def parameters_of(module: nn.Module) -> Tensor:
     """All parameters in one vector."""
-    return torch.cat([each.detach().reshape(-1) for each in module.parameters()])
+    return torch.cat([parameter.detach().reshape(-1) for parameter in module.parameters()])
 
 
 def kernel_for(module: nn.Module) -> Kernel:
@@ -73,7 +73,7 @@ def kernel_for(module: nn.Module) -> Kernel:
         dense_layers(module)
     except ValueError:
         return "looped"
-    return "stacked" if sum(each.numel() for each in module.parameters()) <= STACKED_UP_TO else "looped"
+    return "stacked" if sum(parameter.numel() for parameter in module.parameters()) <= STACKED_UP_TO else "looped"
 
 
 def changes(
@@ -130,7 +130,7 @@ def _stacked(
     dW_l = g_l' a_{l-1}, db_l = Σ g_l and g_{l-1} = g_l W_l where z_{l-1} > 0.
     """
     layers = dense_layers(module)
-    pieces = torch.split(model, [each.numel() for layer in layers for each in (layer.weight, layer.bias)])
+    pieces = torch.split(model, [item.numel() for layer in layers for item in (layer.weight, layer.bias)])
     devices = chunk.stop - chunk.start
     weights = [_copies(pieces[2 * k], layer.weight.shape, devices) for k, layer in enumerate(layers)]
     biases = [_copies(pieces[2 * k + 1], (1, *layer.bias.shape), devices) for k, layer in enumerate(layers)]
@@ -149,7 +149,7 @@ def _stacked(
             weights[k].baddbmm_(slope.mT, active[k], alpha=-lesson.rate)
             biases[k].sub_(slope.sum(dim=1, keepdim=True), alpha=lesson.rate)
             slope = slope if before is None else before
-    trained = [each.reshape(devices, -1) for pair in zip(weights, biases, strict=True) for each in pair]
+    trained = [item.reshape(devices, -1) for pair in zip(weights, biases, strict=True) for item in pair]
     yield torch.cat(trained, dim=1) - model
 
 
@@ -161,14 +161,14 @@ def dense_layers(module: nn.Module) -> list[nn.Linear]:
     """Layers of a chain of linear layers with ReLU between them; raises where the module is anything else."""
     layers: list[nn.Linear] = []
     straight = True
-    for each in module.children() if isinstance(module, nn.Sequential) else [module]:
-        if isinstance(each, nn.Linear) and straight:
-            layers.append(each)
+    for item in module.children() if isinstance(module, nn.Sequential) else [module]:
+        if isinstance(item, nn.Linear) and straight:
+            layers.append(item)
             straight = False
-        elif isinstance(each, nn.ReLU) and not straight:
+        elif isinstance(item, nn.ReLU) and not straight:
             straight = True
-        elif not isinstance(each, nn.Flatten):
-            raise ValueError(f"the stacked kernel trains linear layers with ReLU between them, not {each}")
+        elif not isinstance(item, nn.Flatten):
+            raise ValueError(f"the stacked kernel trains linear layers with ReLU between them, not {item}")
     if straight or any(layer.bias is None for layer in layers):
         raise ValueError(f"the stacked kernel trains linear layers with biases, the last without ReLU, not {module}")
     return layers
@@ -181,7 +181,7 @@ def _looped(
     flat = model.clone()
     layout, forward = _layout(module, cohort.inputs), _eager(module)
     weights: list[Tensor] = list(module.parameters())
-    for weight, piece in zip(weights, torch.split(flat, [each.numel() for each in weights]), strict=True):
+    for weight, piece in zip(weights, torch.split(flat, [item.numel() for item in weights]), strict=True):
         weight.data = piece.view_as(weight)
     epochs = list(_orders(cohort, chunk, lesson, seed))
     for row, count in enumerate(cohort.counts[chunk].tolist()):
@@ -202,7 +202,7 @@ def _looped(
 
 
 def _layout(module: nn.Module, inputs: Tensor) -> torch.memory_format:
-    wide = any(isinstance(each, nn.Conv2d) and each.out_channels >= CHANNELS_LAST_FROM for each in module.modules())
+    wide = any(isinstance(item, nn.Conv2d) and item.out_channels >= CHANNELS_LAST_FROM for item in module.modules())
     return torch.channels_last if wide and inputs.dim() == 4 else torch.contiguous_format
 
 
@@ -213,10 +213,10 @@ def _eager(module: nn.Module) -> nn.Module:
     if type(module) is not nn.Sequential:
         return module
     layers: list[nn.Module] = []
-    for each in module:
-        if isinstance(each, nn.MaxPool2d) and layers and isinstance(layers[-1], nn.ReLU):
-            layers[-1:] = [each, nn.ReLU(inplace=True)]
+    for item in module:
+        if isinstance(item, nn.MaxPool2d) and layers and isinstance(layers[-1], nn.ReLU):
+            layers[-1:] = [item, nn.ReLU(inplace=True)]
         else:
             overwritable = layers and isinstance(layers[-1], nn.Conv2d | nn.Linear)
-            layers.append(nn.ReLU(inplace=True) if isinstance(each, nn.ReLU) and overwritable else each)
+            layers.append(nn.ReLU(inplace=True) if isinstance(item, nn.ReLU) and overwritable else item)
     return nn.Sequential(*pooled(layers))

@@ -94,9 +94,9 @@ def page(images: Images, task: Task, seeds: range) -> str:
     """The table, measured now."""
     rows = []
     for plan in PLANS:
-        found = [plan.accuracy(images, task, seed) for seed in seeds]
+        result = [plan.accuracy(images, task, seed) for seed in seeds]
         relative = plan.noise_of_the_end(task.rounds, task.devices)
-        rows.append([plan.name, f"{relative:.2f}", f"{np.mean(found):.1%} ± {np.std(found):.1%}"])
+        rows.append([plan.name, f"{relative:.2f}", f"{np.mean(result):.1%} ± {np.std(result):.1%}"])
     return table(["", "noise of the last model", "accuracy"], rows)
 
 

@@ -107,7 +107,7 @@ class Crowd:
         start = torch.Generator().manual_seed(0)
         scaled = [torch.randn(shape, generator=start) * (2.0 / shape[0]) ** 0.5 for shape in self._shapes[::2]]
         first = [scaled[0], torch.zeros(setting.hidden), scaled[1], torch.zeros(10)]
-        self.model = np.concatenate([each.numpy().ravel() for each in first]).astype(np.float64)
+        self.model = np.concatenate([item.numpy().ravel() for item in first]).astype(np.float64)
 
     def _split(self, flat: torch.Tensor) -> list[torch.Tensor]:
         """Layers of a stack of flat models."""

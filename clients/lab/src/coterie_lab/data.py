@@ -113,7 +113,7 @@ SETS = (
 
 def named(name: str) -> DataSet:
     """The data set of this name."""
-    return next(each for each in SETS if each.name == name)
+    return next(item for item in SETS if item.name == name)
 
 
 def fetch(wanted: DataSet, folder: Path) -> None:

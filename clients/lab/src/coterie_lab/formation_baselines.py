@@ -48,8 +48,8 @@ def non_cooperative(game: Game) -> Baseline:
 
 def upper_bound(game: Game) -> float:
     """No partition pays more in total: every device at σ = 0 in a cluster, or alone where that is worth more."""
-    stakes = game.stakes
-    noiseless = stakes.price * game.quality.quality(0.0, game.non_iid) - stakes.member_cost
+    game_parameters = game.game_parameters
+    noiseless = game_parameters.price * game.quality.quality(0.0, game.non_iid) - game_parameters.member_cost
     return math.fsum(np.maximum(noiseless, game.tables.solo_value))
 
 
@@ -64,7 +64,7 @@ def social_influence(game: Game, heads: int = INFLUENCERS) -> Baseline:
     chosen = np.argsort(-game.graph.degrees, kind="stable")[:heads]
     trust = np.array([game.trust_row(int(head)) for head in chosen])
     quality = np.array([game.quality.quality(game.quality.noise(row), game.non_iid) for row in trust])
-    forbidden = (trust <= 0) & (game.stakes.strangers == "forbid")
+    forbidden = (trust <= 0) & (game.game_parameters.strangers == "forbid")
     place = np.full(game.size, -1, dtype=np.int64)
     place[chosen] = np.arange(len(chosen))
     followers = np.setdiff1d(np.arange(game.size), chosen)
@@ -77,7 +77,7 @@ def social_influence(game: Game, heads: int = INFLUENCERS) -> Baseline:
         members = np.flatnonzero(place == cluster)
         if len(members) > 1:
             payoff[members] += quality[cluster, members] * _ratio(game, members, quality[cluster])
-            payoff[head] += game.stakes.head_reward
+            payoff[head] += game.game_parameters.head_reward
     groups = [np.flatnonzero(place == cluster).tolist() for cluster in range(len(chosen))]
     loners = [[device] for device in np.flatnonzero(place < 0).tolist()]
     partition = partition_of([*groups, *loners], game.size)
@@ -177,7 +177,7 @@ def _respond(
         joined = np.append(members, device)
         ratio = _ratio(game, joined, quality[cluster])
         if len(members) == 1:  # the head alone: it had its solo value, and now its share and its reward
-            consents = quality[cluster, members[0]] * ratio + game.stakes.head_reward >= -TOLERANCE
+            consents = quality[cluster, members[0]] * ratio + game.game_parameters.head_reward >= -TOLERANCE
         else:
             consents = bool(
                 (quality[cluster, members] * (ratio - _ratio(game, members, quality[cluster])) >= -TOLERANCE).all()
@@ -197,8 +197,8 @@ def _respond(
 def _ratio(game: Game, members: Integers, quality: Floats) -> float:
     """Surplus per quality of a cluster of two or more: (V(C) − Σ V({l}) − ζ)/Σq."""
     total = float(quality[members].sum())
-    value = game.stakes.price * total - game.stakes.member_cost * len(members)
-    return (value - float(game.tables.solo_value[members].sum()) - game.stakes.head_reward) / total
+    value = game.game_parameters.price * total - game.game_parameters.member_cost * len(members)
+    return (value - float(game.tables.solo_value[members].sum()) - game.game_parameters.head_reward) / total
 
 
 def _baseline(game: Game, partition: Partition) -> Baseline:

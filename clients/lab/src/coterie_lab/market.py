@@ -86,14 +86,14 @@ def mean(series: Series) -> tuple[float, float]:
 
 def by_size(sizes: Iterable[int], protocol: Protocol, *, fixed_factor: float = 1.0) -> Table:
     """Mean (cost, welfare) of every mechanism for every number of devices, over the seeds."""
-    found: Table = {}
+    result: Table = {}
     for n in sizes:
         runs = []
         for seed in SEEDS:
             market = draw_market(n, np.random.default_rng(seed))
             runs.append(compare(market, ROUNDS, protocol, np.random.default_rng(seed), fixed_factor=fixed_factor))
-        found[n] = {name: np.mean([mean(run[name]) for run in runs], axis=0) for name in NAMES}
-    return found
+        result[n] = {name: np.mean([mean(run[name]) for run in runs], axis=0) for name in NAMES}
+    return result
 
 
 def sweep(settings: Iterable[Settings]) -> list[tuple[float, float]]:

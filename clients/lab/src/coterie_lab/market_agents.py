@@ -125,8 +125,8 @@ def run(method: str, data: Images, parts: list[torch.Tensor], seed: int, rounds:
         book = ground.platform.verify_book()
         return Outcome(
             curve=_curve(ground.platform, task_id, data, seed),
-            budget=sum(each.budget for each in paid) / (rounds * DEVICES),
-            paid=sum(each.amount_microcredits for each in paid) / 1e6,
+            budget=sum(item.budget for item in paid) / (rounds * DEVICES),
+            paid=sum(item.amount_microcredits for item in paid) / 1e6,
             epsilon=max(agent.home.ledger().spent().epsilon for agent in agents),
             sound=bool(book.sound),
             seconds=time.monotonic() - began,
@@ -170,19 +170,19 @@ def _device(ground: Stage, data: Images, part: torch.Tensor, number: int, seed: 
 
 
 def _curve(platform: Platform, task_id: str, data: Images, seed: int) -> tuple[float, ...]:
-    judge, found = TorchLearner(network(seed), (data[2], data[3])), []
+    judge, result = TorchLearner(network(seed), (data[2], data[3])), []
     for round in platform.rounds(task_id):
         judge.load(load_model(platform.download_model(round.model_digests[0])))
-        found.append(100.0 * judge.evaluate()["accuracy"])
-    return tuple(found)
+        result.append(100.0 * judge.evaluate()["accuracy"])
+    return tuple(result)
 
 
 def page(results: Results, seeds: Sequence[int], rounds: int) -> str:
     """The result page."""
     rows = []
     for (images, dealt, method), runs in results.items():
-        last = [each.curve[-1] for each in runs]
-        rival = [each.curve[-1] for each in results[images, dealt, "social-agnostic"]]
+        last = [item.curve[-1] for item in runs]
+        rival = [result.curve[-1] for result in results[images, dealt, "social-agnostic"]]
         gap = np.array(last) - np.array(rival)
         rows.append(
             [
@@ -191,9 +191,9 @@ def page(results: Results, seeds: Sequence[int], rounds: int) -> str:
                 method,
                 f"{np.mean(last):.2f} ({min(last):.2f}–{max(last):.2f})",
                 "" if method != "market" else f"{gap.mean():+.2f} ({gap.min():+.2f} to {gap.max():+.2f})",
-                f"{np.mean([each.budget for each in runs]):.3f}",
-                f"{np.mean([each.paid for each in runs]):.1f}",
-                f"{max(each.epsilon for each in runs):.1f}",
+                f"{np.mean([item.budget for item in runs]):.3f}",
+                f"{np.mean([item.paid for item in runs]):.1f}",
+                f"{max(item.epsilon for item in runs):.1f}",
             ]
         )
     header = ["images each", "dealt", "budgets of", "accuracy % (range)", "against agnostic", "mean ρ", "credits", "ε"]
@@ -201,8 +201,8 @@ def page(results: Results, seeds: Sequence[int], rounds: int) -> str:
         [name, *(f"{value:.2f}" for value in PAPER[key])]
         for name, key in (("MPPFL", "market"), ("social-agnostic", "agnostic"))
     ]
-    seconds = [each.seconds for runs in results.values() for each in runs]
-    sound = all(each.sound for runs in results.values() for each in runs)
+    seconds = [item.seconds for runs in results.values() for item in runs]
+    sound = all(item.sound for runs in results.values() for item in runs)
     return "\n".join(
         [
             "# Market over real agents: Fashion-MNIST (Table 1)\n",
@@ -235,7 +235,7 @@ def draw(results: Results, path: Path) -> None:
     )
     for panel, (images, dealt) in zip(panels[0], settings, strict=True):
         for method in METHODS:
-            curves = np.array([each.curve for each in results[images, dealt, method]])
+            curves = np.array([result.curve for result in results[images, dealt, method]])
             rounds = np.arange(1, curves.shape[1] + 1)
             (line,) = panel.plot(rounds, curves.mean(axis=0), label=method)
             panel.fill_between(rounds, curves.min(axis=0), curves.max(axis=0), color=line.get_color(), alpha=0.2)

@@ -93,7 +93,7 @@ def figures_of(network: MeshNetwork) -> dict[str, float]:
     """What BeTTa makes of a network beside the social graph: links, noisy devices, seconds of a round, pseudo time."""
     rules = MeshRules()
     plan, social = plan_mesh(network, rules), evaluate_links(network, rules, social_links(network))
-    rounds = {each.name: each.round_seconds for each in contenders(network, "parallel")}
+    rounds = {contender.name: contender.round_seconds for contender in contenders(network, "parallel")}
     return {
         "social links": float(network.trusted.sum()) / 2,
         "plan's links": float(len(plan.links)),

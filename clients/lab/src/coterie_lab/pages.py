@@ -53,14 +53,14 @@ class Shown:
     @property
     def readings(self) -> list[tuple[int, Reading]]:
         """All readings of the seeds that count."""
-        return [(each.seed, reading) for each in self.seeds for reading in each.readings]
+        return [(seed.seed, reading) for seed in self.seeds for reading in seed.readings]
 
 
 def shown(experiment: Experiment, folder: RunFolder) -> Shown:
     """The stored results of an experiment, cell after cell; what ran in another setting than today's is left out."""
     places = {cell: k for k, cell in enumerate(tuple(sorted(c.items())) for c in experiment.effort(folder.mode).cells)}
     known = [outcome for outcome in folder.stored() if outcome.work.cell in places]
-    return Shown(experiment, folder, tuple(sorted(known, key=lambda each: (places[each.work.cell], each.work.seed))))
+    return Shown(experiment, folder, tuple(sorted(known, key=lambda item: (places[item.work.cell], item.work.seed))))
 
 
 def page(paper: str, parts: Sequence[Shown], pictures: Path, mode: Mode, absent: Sequence[str] = ()) -> str:
@@ -82,31 +82,31 @@ def page(paper: str, parts: Sequence[Shown], pictures: Path, mode: Mode, absent:
 
 
 def _section(part: Shown, pictures: Path) -> list[str]:
-    each = part.experiment
+    item = part.experiment
     spent = sum(outcome.seconds for outcome in part.outcomes)
     lines = [
-        f"## {each.title}",
+        f"## {item.title}",
         "",
-        f"`{each.name}`, {each.shows}. {each.setting}"
-        + (f" Trained by the {each.kernel} kernel." if each.kernel else ""),
+        f"`{item.name}`, {item.shows}. {item.setting}"
+        + (f" Trained by the {item.kernel} kernel." if item.kernel else ""),
         "",
     ]
-    lines += [f"- Unlike the paper: {deviation}" for deviation in each.deviations]
-    lines += [f"- Data: {_source(name, part)}" for name in (*each.needs, *each.uses)]
-    lines += [""] if each.deviations or each.needs or each.uses else []
+    lines += [f"- Unlike the paper: {deviation}" for deviation in item.deviations]
+    lines += [f"- Data: {_source(name, part)}" for name in (*item.needs, *item.uses)]
+    lines += [""] if item.deviations or item.needs or item.uses else []
     for failed in part.failures:
         lines.append(
             f"- **Failed**, left out of every figure: seed {failed.work.seed}, {dict(failed.work.cell)}: {failed.error}"
         )
     lines += [""] if part.failures else []
     lines += ["| claim | verdict | margin over seeds | seeds |", "|---|---|---|---|"]
-    lines += [_claim_row(judge(claim, part.seeds)) for claim in each.claims]
-    for plot in each.plots:
+    lines += [_claim_row(judge(claim, part.seeds)) for claim in item.claims]
+    for plot in item.plots:
         curves = _gathered(part, plot.figure)
         lines += ["", f"**{plot.figure}**" + (f" ({plot.y})" if plot.y != plot.figure else ""), ""]
-        lines += [*_table(curves, plot), "", f"![{plot.figure}]({draw(curves, plot, each.name, pictures)}.svg)"]
-    lines += ["", f"*Reading.* {each.reading}"] if each.reading else []
-    effort, run = each.effort(part.folder.mode), len(part.outcomes)
+        lines += [*_table(curves, plot), "", f"![{plot.figure}]({draw(curves, plot, item.name, pictures)}.svg)"]
+    lines += ["", f"*Reading.* {item.reading}"] if item.reading else []
+    effort, run = item.effort(part.folder.mode), len(part.outcomes)
     planned = len(effort.cells) * effort.seeds
     told = f"{run} trials" if run >= planned else f"**{run} of {planned} trials**"
     lines += ["", f"{told}, {spent:.0f} processor seconds, code {part.folder.code}.", ""]
@@ -126,12 +126,12 @@ def _claim_row(judged: Judged) -> str:
 
 def _gathered(part: Shown, figure: str) -> Curves:
     """Series → x → values of all seeds; what has no x stands at 0."""
-    found: Curves = {}
+    result: Curves = {}
     for _, reading in part.readings:
         if reading.figure == figure:
             x = 0.0 if math.isnan(reading.x) else reading.x
-            found.setdefault(reading.series, {}).setdefault(x, []).append(reading.value)
-    return found
+            result.setdefault(reading.series, {}).setdefault(x, []).append(reading.value)
+    return result
 
 
 def _table(found: Curves, plot: Plot) -> list[str]:

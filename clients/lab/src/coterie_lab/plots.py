@@ -87,8 +87,8 @@ def _bars(axes: Axes, found: Curves, plot: Plot) -> None:
     groups = _groups(found, plot)
     thick = 0.8 / len(groups)
     for place, (k, group) in enumerate(groups.items()):
-        values = [each.get(float(k), [float("nan")]) for each in found.values()]
-        means, spread = [float(np.mean(each)) for each in values], [float(np.std(each)) for each in values]
+        values = [item.get(float(k), [float("nan")]) for item in found.values()]
+        means, spread = [float(np.mean(value)) for value in values], [float(np.std(value)) for value in values]
         places = np.arange(len(found)) + (place - (len(groups) - 1) / 2) * thick
         colour = COLOURS[k % len(COLOURS)]
         axes.barh(places, means, thick * 0.92, xerr=spread, capsize=2, color=colour, label=group)

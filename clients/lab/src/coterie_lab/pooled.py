@@ -25,8 +25,10 @@ Measured on one thread: with 2×2 nothing is won (0.90 to 1.15 of the time), wit
 
 def pooled(layers: list[nn.Module]) -> list[nn.Module]:
     """The same layers with every convolution that a pool follows, where that is faster, made one with it."""
-    found = [PooledConvolution(a, b) if _fit(a, b) else a for a, b in pairwise([*layers, nn.Identity()])]
-    return [each for each, before in zip(found, [None, *found], strict=False) if type(before) is not PooledConvolution]
+    result = [PooledConvolution(a, b) if _fit(a, b) else a for a, b in pairwise([*layers, nn.Identity()])]
+    return [
+        item for item, before in zip(result, [None, *result], strict=False) if type(before) is not PooledConvolution
+    ]
 
 
 def _fit(one: nn.Module, other: nn.Module) -> bool:
@@ -76,11 +78,11 @@ class _Maxima(torch.autograd.Function):
     def backward(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
         inputs, weight, where = ctx.saved_tensors
         # Channels last, so that a row of a patch is one run of memory.
-        images, filters = (each.permute(0, 2, 3, 1).contiguous() for each in (inputs, weight))
+        images, filters = (item.permute(0, 2, 3, 1).contiguous() for item in (inputs, weight))
         by_image, by_filter = torch.zeros_like(images), torch.zeros_like(filters)
-        slope, place = (each.flatten(2).contiguous().numpy() for each in (slopes, where))
-        known, found = (images.numpy(), filters.numpy()), (by_image.numpy(), by_filter.numpy())
-        _spread(slope, place, known, found, ctx.width, ctx.padding)
+        slope, place = (item.flatten(2).contiguous().numpy() for item in (slopes, where))
+        known, result = (images.numpy(), filters.numpy()), (by_image.numpy(), by_filter.numpy())
+        _spread(slope, place, known, result, ctx.width, ctx.padding)
         bias = slopes.sum(dim=(0, 2, 3)) if ctx.needs_input_grad[2] else None
         return by_image.permute(0, 3, 1, 2), by_filter.permute(0, 3, 1, 2), bias, None, None
 

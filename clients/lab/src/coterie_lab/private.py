@@ -227,8 +227,8 @@ def measured(images: Images, rows: Sequence[Row], seeds: range, ways: Sequence[s
         cells = [row.name, f"{row.setting.multiplier:.3g}", f"{row.setting.honest}"]
         for way in ways:
             began = time.process_time()
-            found = [accuracy(images, row.setting, way, seed) for seed in seeds]
-            scores, ends = [score for score, _ in found], [end for _, end in found]
+            result = [accuracy(images, row.setting, way, seed) for seed in seeds]
+            scores, ends = [score for score, _ in result], [end for _, end in result]
             cells.append(f"{np.mean(scores):.1%} ± {np.std(scores):.1%}")
             if row.setting.adaptive:
                 cells[-1] += f" (C = {np.mean(ends):.2g})"
@@ -315,8 +315,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error("--only-mnist needs --data, the folder with MNIST's files")
     mnist = None
     if given.data is not None:
-        found = load_images(given.data, MNIST_TESTS)
-        mnist = replace(found, train=found.train[:MNIST_IMAGES], train_labels=found.train_labels[:MNIST_IMAGES])
+        result = load_images(given.data, MNIST_TESTS)
+        mnist = replace(result, train=result.train[:MNIST_IMAGES], train_labels=result.train_labels[:MNIST_IMAGES])
     seeds = range(3 if given.full else 1)
     if given.only_mnist and mnist is not None:
         print(mnist_part(mnist, seeds))

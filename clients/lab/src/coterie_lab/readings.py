@@ -33,18 +33,18 @@ class Seeded:
 
     def value(self, figure: str, series: str, x: float | None = None) -> float | None:
         """The mean of the readings with this name (one, as a rule), or None where there is none."""
-        found = [value for at, value in self.curve(figure, series) if x is None or math.isclose(at, x)]
-        return sum(found) / len(found) if found else None
+        result = [value for at, value in self.curve(figure, series) if x is None or math.isclose(at, x)]
+        return sum(result) / len(result) if result else None
 
     def curve(self, figure: str, series: str) -> list[tuple[float, float]]:
         """(x, value) of a series, by x."""
-        chosen = (each for each in self.readings if each.figure == figure and each.series == series)
-        return sorted((each.x, each.value) for each in chosen)
+        chosen = (reading for reading in self.readings if reading.figure == figure and reading.series == series)
+        return sorted((item.x, item.value) for item in chosen)
 
 
 def by_seed(rows: Sequence[tuple[int, Reading]]) -> list[Seeded]:
     """Readings gathered by seed, ascending."""
-    found: dict[int, list[Reading]] = {}
+    result: dict[int, list[Reading]] = {}
     for seed, reading in rows:
-        found.setdefault(seed, []).append(reading)
-    return [Seeded(seed, tuple(found[seed])) for seed in sorted(found)]
+        result.setdefault(seed, []).append(reading)
+    return [Seeded(seed, tuple(result[seed])) for seed in sorted(result)]

@@ -19,13 +19,13 @@ class UnknownExperiment(LookupError):
 @cache
 def registered() -> dict[str, Experiment]:
     """Every experiment, by paper and in the order of its module."""
-    found: dict[str, Experiment] = {}
+    result: dict[str, Experiment] = {}
     for module in iter_modules(experiments.__path__):
-        for each in import_module(f"{experiments.__name__}.{module.name}").EXPERIMENTS:
-            if each.name in found:
-                raise ValueError(f"two experiments are called {each.name}")
-            found[each.name] = each
-    return found
+        for item in import_module(f"{experiments.__name__}.{module.name}").EXPERIMENTS:
+            if item.name in result:
+                raise ValueError(f"two experiments are called {item.name}")
+            result[item.name] = item
+    return result
 
 
 def find(name: str, beside: Sequence[str] = ()) -> Experiment:

@@ -159,13 +159,13 @@ class Trainings:
 
     def scores(self, rule: str, attack: str, liars: int, train: Train | None = None) -> Scores:
         """One for each seed, of `run` or another way to train; after one that does not end no more are tried."""
-        found = []
+        result = []
         for seed in self.seeds:
             score = self._score(rule, attack, liars, seed, train or run)
             if score is None:
                 return None
-            found.append(score)
-        return found
+            result.append(score)
+        return result
 
     def _score(self, rule: str, attack: str, liars: int, seed: int, train: Train) -> float | None:
         setting = self.setting
@@ -193,9 +193,9 @@ def same_as_byzfl(setting: Setting, rules: Sequence[str], seed: int, rounds: int
         for _ in range(rounds):
             updates = lied(crowd, attack, liars, rng)
             for rule in gaps:
-                mine, other = ours(rule, liars, setting.radius)(updates), theirs(rule, liars, setting.radius)
+                own, other = ours(rule, liars, setting.radius)(updates), theirs(rule, liars, setting.radius)
                 assert other is not None
-                gap = float(np.abs(other(updates) - mine).max() / max(np.abs(mine).max(), 1e-12))
+                gap = float(np.abs(other(updates) - own).max() / max(np.abs(own).max(), 1e-12))
                 gaps[rule] = max(gaps[rule], gap)
             crowd.model = crowd.model + updates[: DEVICES - liars].mean(axis=0)
     same = [rule for rule, gap in gaps.items() if gap <= SAME]
@@ -237,7 +237,7 @@ def sybils(setting: Setting, rule: str, attack: str, made_up: int, seed: int) ->
         for _ in range(int(0.02 * len(edges)))
     ]
     a, b, trust = zip(*edges, strict=True)
-    found = say(SOCIETY, _Pairs(np.array(a), np.array(b), np.array(trust)), [0, 1, 2]).tolist()
+    result = say(SOCIETY, _Pairs(np.array(a), np.array(b), np.array(trust)), [0, 1, 2]).tolist()
     crowd = Crowd(setting, honest_devices, seed)
     method, told = rule.partition("+")[2], {"share": 0.2} if "trimmed" in rule else {}
     told |= {"radius": setting.radius, "iterations": 3} if "clipping" in rule else {}
@@ -248,7 +248,7 @@ def sybils(setting: Setting, rule: str, attack: str, made_up: int, seed: int) ->
             return 0.0
         rows = ArrayRows.of(np.concatenate([honest, lies]))
         plain = not rule.startswith("trust")
-        run = Combination(rule_for(method or rule, told), rows, trust=None if plain else found)
+        run = Combination(rule_for(method or rule, told), rows, trust=None if plain else result)
         crowd.model = crowd.model + np.concatenate(list(run.chunks()))
     return crowd.accuracy()
 
@@ -258,16 +258,16 @@ Everything = dict[tuple[str, str, float], Scores]
 
 def tried(trainings: Trainings, runs: Sequence[str], fractions: Sequence[float]) -> Iterator[Everything]:
     """Every rule against every attack, told anew after each share of liars."""
-    started, found = time.perf_counter(), Everything()
+    started, result = time.perf_counter(), Everything()
     for fraction in fractions:
         liars = round(fraction * DEVICES)
         for rule in runs:
             if not liars and rule == "byzfl caf":
                 continue  # it has no answer where nobody may lie
             for attack in ATTACKS if liars else (NOBODY,):
-                found[rule, attack, fraction] = trainings.scores(rule, attack, liars)
+                result[rule, attack, fraction] = trainings.scores(rule, attack, liars)
         print(f"{trainings.setting.name} f = {fraction:.0%}: {time.perf_counter() - started:.0f} s", flush=True)
-        yield found
+        yield result
 
 
 def sections(given: argparse.Namespace, setting: Setting) -> Iterator[str]:
@@ -277,12 +277,12 @@ def sections(given: argparse.Namespace, setting: Setting) -> Iterator[str]:
     rules = tuple(given.rules.split(",")) if given.rules else everybody
     others = BYZFL_RUNS if has_byzfl() else ()
     trainings = Trainings(setting, seeds, given.keep)
-    runs, title, found = [*rules, *others], f"## {setting.name}\n\n", Everything()
-    for found in tried(trainings, runs, fractions):
-        if set(JUDGED) <= {f for *_, f in found}:
-            yield title + told(runs, found)
-    yield title + told(runs, found) + same_as_byzfl(setting, everybody, seeds[0])
-    best, rival = champions(runs, found)
+    runs, title, result = [*rules, *others], f"## {setting.name}\n\n", Everything()
+    for result in tried(trainings, runs, fractions):
+        if set(JUDGED) <= {f for *_, f in result}:
+            yield title + told(runs, result)
+    yield title + told(runs, result) + same_as_byzfl(setting, everybody, seeds[0])
+    best, rival = champions(runs, result)
     if more and rival:
         both = Trainings(setting, [*seeds, *more], given.keep)
         *_, pairs = tried(both, [best, rival], JUDGED)
@@ -291,8 +291,8 @@ def sections(given: argparse.Namespace, setting: Setting) -> Iterator[str]:
         yield trust_section(trainings)
     if set(everybody) - set(rules):
         runs = [*everybody, *others]
-        *_, found = tried(Trainings(setting, seeds[:1], given.keep), runs, fractions)
-        yield f"\n## All rules, seed {seeds[0]}\n\n" + worst_cases(runs, found) + every_attack(runs, found)
+        *_, result = tried(Trainings(setting, seeds[:1], given.keep), runs, fractions)
+        yield f"\n## All rules, seed {seeds[0]}\n\n" + worst_cases(runs, result) + every_attack(runs, result)
 
 
 def trust_section(trainings: Trainings) -> str:
@@ -300,14 +300,14 @@ def trust_section(trainings: Trainings) -> str:
     clean = float(np.mean(trainings.scores("mean", NOBODY, 0) or ()))
     attacks = ("sign flip", "inner product", "a little is enough", "Gaussian", "scaled")
     rules = ("mean", "median", "trust+mean", "trust+trimmed-mean", "trust+centred-clipping")
-    found = {
+    result = {
         (rule, attack): trainings.scores(rule, attack, SYBILS, sybils) or () for rule in rules for attack in attacks
     }
-    return by_trust(found, clean, trainings.setting.name)
+    return by_trust(result, clean, trainings.setting.name)
 
 
 def _whole(numbers: str) -> list[int]:
-    return [int(each) for each in numbers.split(",") if each]
+    return [int(item) for item in numbers.split(",") if item]
 
 
 def main() -> None:

@@ -101,9 +101,9 @@ def duel(best: str, rival: str, found: Found, seeds: Sequence[int]) -> str:
     for f in JUDGED:
         header += [f"f = {f:.0%}: {best}", rival, "difference"]
         for row, attack in zip(rows, ATTACKS, strict=True):
-            mine, other = _of(found, best, attack, f), _of(found, rival, attack, f)
-            gaps = 100 * (mine - other)
-            row += [f"{mine.mean():.2%}", f"{other.mean():.2%}", f"{gaps.mean():+.2f} ± {_error(gaps):.2f}"]
+            own, other = _of(found, best, attack, f), _of(found, rival, attack, f)
+            gaps = 100 * (own - other)
+            row += [f"{own.mean():.2%}", f"{other.mean():.2%}", f"{gaps.mean():+.2f} ± {_error(gaps):.2f}"]
     text = (
         f"\n## {best} beside {rival}, {len(seeds)} seeds\n\nSeeds {', '.join(map(str, seeds))}, none of which chose "
         "the radius. Differences in points are means over the seeds, ± their standard error.\n\n"

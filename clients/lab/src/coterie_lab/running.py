@@ -42,8 +42,8 @@ class Job:
     def expected_seconds(self) -> float:
         """Processor seconds of what is missing, by the experiment's own estimate or by trials that are done."""
         spent = [outcome.seconds for outcome in self.folder.stored() if not outcome.error]
-        each = sum(spent) / len(spent) if spent else self.experiment.effort(self.folder.mode).trial_seconds
-        return each * len(self.missing)
+        item = sum(spent) / len(spent) if spent else self.experiment.effort(self.folder.mode).trial_seconds
+        return item * len(self.missing)
 
 
 def prepare(experiment: Experiment, mode: Mode, root: Path, seeds: int | None = None) -> Job:
@@ -56,7 +56,7 @@ def prepare(experiment: Experiment, mode: Mode, root: Path, seeds: int | None = 
 def carry_out(job: Job, engine: Engine, data: Path | None, told: Told) -> list[Outcome]:
     """Runs what is missing, keeps every outcome as it comes, and writes the table of all. Returns those that failed."""
     failed = []
-    job.folder.note_data([each.name for each in SETS if not each.missing(data)])
+    job.folder.note_data([item.name for item in SETS if not item.missing(data)])
     if job.missing:
         for outcome in engine.run(job.missing, data):
             job.folder.store(outcome)

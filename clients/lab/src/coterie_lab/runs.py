@@ -149,17 +149,17 @@ SCHEMA = pa.schema(
 def _outcome(data: bytes) -> Outcome:
     told = json.loads(data)
     work = Work(told["work"]["experiment"], tuple((k, v) for k, v in told["work"]["cell"]), told["work"]["seed"])
-    return Outcome(work, tuple(Reading(**each) for each in told["readings"]), told["seconds"], told["error"])
+    return Outcome(work, tuple(Reading(**item) for item in told["readings"]), told["seconds"], told["error"])
 
 
 def newest(root: Path, experiment: str, mode: Mode) -> RunFolder | None:
     """The folder of the run that was written last, whatever code it ran; None where there is none."""
-    found = [
+    result = [
         path for path in root.glob(f"{experiment}-{mode}-*") if path.name.rpartition("-")[0] == f"{experiment}-{mode}"
     ]
-    if not found:
+    if not result:
         return None
-    latest = max(found, key=lambda path: path.stat().st_mtime)
+    latest = max(result, key=lambda path: path.stat().st_mtime)
     return RunFolder(root, experiment, mode, latest.name.rpartition("-")[2])
 
 

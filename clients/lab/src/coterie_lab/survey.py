@@ -92,9 +92,9 @@ def find_subgraph(graph: NDArray[np.bool_], shape: Shape, generator: np.random.G
             pool = generator.choice(pool, 400, replace=False)
         if abs(float(graph[np.ix_(pool, pool)].mean()) - density) > 0.12:
             continue
-        found = _anneal(graph[np.ix_(pool, pool)], shape, generator)
-        if found is not None:
-            return found
+        result = _anneal(graph[np.ix_(pool, pool)], shape, generator)
+        if result is not None:
+            return result
     raise RuntimeError(f"no subgraph with {shape} found; use another seed")
 
 

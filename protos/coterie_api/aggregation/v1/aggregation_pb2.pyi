@@ -51,7 +51,7 @@ class TaskSpecification(_message.Message):
     RULE_FIELD_NUMBER: _builtins.int
     JOIN_BY_FIELD_NUMBER: _builtins.int
     INVITED_FIELD_NUMBER: _builtins.int
-    PACE_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
     KEEP_ROUNDS_FIELD_NUMBER: _builtins.int
     FRACTION_FIELD_NUMBER: _builtins.int
     STOP_FIELD_NUMBER: _builtins.int
@@ -95,8 +95,8 @@ class TaskSpecification(_message.Message):
     """
     join_by: _enums_pb2.JoinBy.ValueType
     """Who may join: any device, those of the owners in `invited`, or those in `invited`. Unspecified means open."""
-    pace: _enums_pb2.Pace.ValueType
-    """Pace axis: whether rounds wait for their devices. Its parameters stand under "pace" in `parameters`. Unspecified
+    mode: _enums_pb2.RoundMode.ValueType
+    """RoundMode axis: whether rounds wait for their devices. Its parameters stand under "asynchronous" in `parameters`. Unspecified
     means synchronous.
     """
     keep_rounds: _builtins.int
@@ -148,14 +148,14 @@ class TaskSpecification(_message.Message):
         rule: _builtins.str = ...,
         join_by: _enums_pb2.JoinBy.ValueType = ...,
         invited: _abc.Iterable[_builtins.str] | None = ...,
-        pace: _enums_pb2.Pace.ValueType = ...,
+        mode: _enums_pb2.RoundMode.ValueType = ...,
         keep_rounds: _builtins.int = ...,
         fraction: _builtins.float = ...,
         stop: Global___Stop | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["parameters", b"parameters", "stop", b"stop"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["auto_start", b"auto_start", "description", b"description", "escrow_microcredits", b"escrow_microcredits", "fraction", b"fraction", "incentive", b"incentive", "invited", b"invited", "join_by", b"join_by", "keep_rounds", b"keep_rounds", "max_attempts", b"max_attempts", "max_devices", b"max_devices", "min_devices", b"min_devices", "model_digests", b"model_digests", "name", b"name", "pace", b"pace", "parameters", b"parameters", "preset", b"preset", "privacy", b"privacy", "privacy_unit", b"privacy_unit", "quorum", b"quorum", "round_seconds", b"round_seconds", "rounds", b"rounds", "rule", b"rule", "seed", b"seed", "stop", b"stop", "topology", b"topology", "training_json", b"training_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["auto_start", b"auto_start", "description", b"description", "escrow_microcredits", b"escrow_microcredits", "fraction", b"fraction", "incentive", b"incentive", "invited", b"invited", "join_by", b"join_by", "keep_rounds", b"keep_rounds", "max_attempts", b"max_attempts", "max_devices", b"max_devices", "min_devices", b"min_devices", "mode", b"mode", "model_digests", b"model_digests", "name", b"name", "parameters", b"parameters", "preset", b"preset", "privacy", b"privacy", "privacy_unit", b"privacy_unit", "quorum", b"quorum", "round_seconds", b"round_seconds", "rounds", b"rounds", "rule", b"rule", "seed", b"seed", "stop", b"stop", "topology", b"topology", "training_json", b"training_json"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -799,7 +799,7 @@ class Participation(_message.Message):
     DELIVERED_AT_FIELD_NUMBER: _builtins.int
     PAYLOAD_BYTES_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
-    ASIDE_FIELD_NUMBER: _builtins.int
+    EXCLUDED_BECAUSE_FIELD_NUMBER: _builtins.int
     JUDGED_BY_FIELD_NUMBER: _builtins.int
     OBJECTION_FIELD_NUMBER: _builtins.int
     MODEL_INDEX_FIELD_NUMBER: _builtins.int
@@ -808,7 +808,7 @@ class Participation(_message.Message):
     device_id: _builtins.str
     """Device's id."""
     role: _enums_pb2.Role.ValueType
-    """Seat's role."""
+    """Assignment's role."""
     state: _enums_pb2.ParticipationState.ValueType
     """What became of it."""
     weight: _builtins.float
@@ -819,7 +819,7 @@ class Participation(_message.Message):
     """Size of what it sent."""
     note: _builtins.str
     """Why it was rejected, and the like; for people."""
-    aside: _builtins.str
+    excluded_because: _builtins.str
     """Why the task's rule did not count its update; empty where it did, or there is none."""
     judged_by: _builtins.str
     """Head whose word alone the state and the note are, although the device's report came in time; empty = nobody's."""
@@ -846,7 +846,7 @@ class Participation(_message.Message):
         delivered_at: _builtins.float = ...,
         payload_bytes: _builtins.int = ...,
         note: _builtins.str = ...,
-        aside: _builtins.str = ...,
+        excluded_because: _builtins.str = ...,
         judged_by: _builtins.str = ...,
         objection: _builtins.str = ...,
         model_index: _builtins.int = ...,
@@ -855,7 +855,7 @@ class Participation(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aside", b"aside", "base", b"base", "delivered_at", b"delivered_at", "device_id", b"device_id", "judged_by", b"judged_by", "metrics", b"metrics", "model_index", b"model_index", "note", b"note", "objection", b"objection", "payload_bytes", b"payload_bytes", "role", b"role", "round", b"round", "state", b"state", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "delivered_at", b"delivered_at", "device_id", b"device_id", "excluded_because", b"excluded_because", "judged_by", b"judged_by", "metrics", b"metrics", "model_index", b"model_index", "note", b"note", "objection", b"objection", "payload_bytes", b"payload_bytes", "role", b"role", "round", b"round", "state", b"state", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1329,8 +1329,8 @@ class Measurement(_message.Message):
 Global___Measurement: _TypeAlias = Measurement  # noqa: Y015
 
 @_typing.final
-class TellMeasurementRequest(_message.Message):
-    """See Tasks.TellMeasurement."""
+class ReportMeasurementRequest(_message.Message):
+    """See Tasks.ReportMeasurement."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1386,10 +1386,10 @@ class TellMeasurementRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___TellMeasurementRequest: _TypeAlias = TellMeasurementRequest  # noqa: Y015
+Global___ReportMeasurementRequest: _TypeAlias = ReportMeasurementRequest  # noqa: Y015
 
 @_typing.final
-class TellMeasurementReply(_message.Message):
+class ReportMeasurementReply(_message.Message):
     """Nothing to say."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1403,7 +1403,7 @@ class TellMeasurementReply(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___TellMeasurementReply: _TypeAlias = TellMeasurementReply  # noqa: Y015
+Global___ReportMeasurementReply: _TypeAlias = ReportMeasurementReply  # noqa: Y015
 
 @_typing.final
 class MeasuredTask(_message.Message):
@@ -1612,8 +1612,8 @@ class ListModelsReply(_message.Message):
 Global___ListModelsReply: _TypeAlias = ListModelsReply  # noqa: Y015
 
 @_typing.final
-class AskEvaluationRequest(_message.Message):
-    """See Tasks.AskEvaluation."""
+class GetEvaluationRequest(_message.Message):
+    """See Tasks.GetEvaluation."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1635,7 +1635,7 @@ class AskEvaluationRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___AskEvaluationRequest: _TypeAlias = AskEvaluationRequest  # noqa: Y015
+Global___GetEvaluationRequest: _TypeAlias = GetEvaluationRequest  # noqa: Y015
 
 @_typing.final
 class Evaluation(_message.Message):
@@ -2139,11 +2139,11 @@ class WorkItem(_message.Message):
     INCENTIVE_FIELD_NUMBER: _builtins.int
     MAX_UPDATE_BYTES_FIELD_NUMBER: _builtins.int
     ROUNDS_FIELD_NUMBER: _builtins.int
-    SAY_FIELD_NUMBER: _builtins.int
+    TRUST_WEIGHT_FIELD_NUMBER: _builtins.int
     VERDICT_FIELD_NUMBER: _builtins.int
     MEASURE_FIELD_NUMBER: _builtins.int
     CELL_FIELD_NUMBER: _builtins.int
-    WEIGHT_ALONE_FIELD_NUMBER: _builtins.int
+    SOLO_WEIGHT_FIELD_NUMBER: _builtins.int
     SUM_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """Task's id."""
@@ -2187,7 +2187,7 @@ class WorkItem(_message.Message):
     """Largest update taken, bytes."""
     rounds: _builtins.int
     """Rounds in the task."""
-    say: _builtins.float
+    trust_weight: _builtins.float
     """How much the device's update may weigh where the task's rule asks for trust, from 0 to 1: what the others' trust in
     it amounts to. 1 where the rule does not ask.
     """
@@ -2197,7 +2197,7 @@ class WorkItem(_message.Message):
     """Version of the model to measure, without training it; absent = train."""
     cell: _builtins.str
     """Cell that serves the device (cells), for what it measures of its way there; empty = none."""
-    weight_alone: _builtins.float
+    solo_weight: _builtins.float
     """What its update counts if nobody else's is in it, noised as one alone does (clusters); 0 = self_weight."""
     sum: _builtins.str
     """Terms of the secure sum the update goes into, as canonical text; absent where updates are added in the clear."""
@@ -2250,16 +2250,16 @@ class WorkItem(_message.Message):
         incentive: _builtins.str = ...,
         max_update_bytes: _builtins.int = ...,
         rounds: _builtins.int = ...,
-        say: _builtins.float = ...,
+        trust_weight: _builtins.float = ...,
         verdict: _builtins.str = ...,
         measure: _builtins.int | None = ...,
         cell: _builtins.str = ...,
-        weight_alone: _builtins.float = ...,
+        solo_weight: _builtins.float = ...,
         sum: _builtins.str | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_measure", b"_measure", "_sum", b"_sum", "measure", b"measure", "parameters", b"parameters", "sum", b"sum"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_measure", b"_measure", "_sum", b"_sum", "attempt", b"attempt", "base_microcredits", b"base_microcredits", "batch_size", b"batch_size", "cell", b"cell", "deadline_at", b"deadline_at", "external_risk", b"external_risk", "incentive", b"incentive", "max_update_bytes", b"max_update_bytes", "measure", b"measure", "model_digests", b"model_digests", "model_lines", b"model_lines", "noise_multiplier", b"noise_multiplier", "noised", b"noised", "parameters", b"parameters", "peers", b"peers", "plan_version", b"plan_version", "previous_digests", b"previous_digests", "price_microcredits", b"price_microcredits", "privacy", b"privacy", "privacy_unit", b"privacy_unit", "role", b"role", "round", b"round", "rounds", b"rounds", "say", b"say", "self_weight", b"self_weight", "slope_microcredits", b"slope_microcredits", "sum", b"sum", "task_id", b"task_id", "topology", b"topology", "training_json", b"training_json", "verdict", b"verdict", "weight_alone", b"weight_alone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_measure", b"_measure", "_sum", b"_sum", "attempt", b"attempt", "base_microcredits", b"base_microcredits", "batch_size", b"batch_size", "cell", b"cell", "deadline_at", b"deadline_at", "external_risk", b"external_risk", "incentive", b"incentive", "max_update_bytes", b"max_update_bytes", "measure", b"measure", "model_digests", b"model_digests", "model_lines", b"model_lines", "noise_multiplier", b"noise_multiplier", "noised", b"noised", "parameters", b"parameters", "peers", b"peers", "plan_version", b"plan_version", "previous_digests", b"previous_digests", "price_microcredits", b"price_microcredits", "privacy", b"privacy", "privacy_unit", b"privacy_unit", "role", b"role", "round", b"round", "rounds", b"rounds", "self_weight", b"self_weight", "slope_microcredits", b"slope_microcredits", "solo_weight", b"solo_weight", "sum", b"sum", "task_id", b"task_id", "topology", b"topology", "training_json", b"training_json", "trust_weight", b"trust_weight", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__measure: _TypeAlias = _typing.Literal["measure"]  # noqa: Y015
     _WhichOneofArgType__measure: _TypeAlias = _typing.Literal["_measure", b"_measure"]  # noqa: Y015

@@ -135,9 +135,9 @@ class TasksStub:
                 request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ReplayTaskRequest.SerializeToString,
                 response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ReplayTaskReply.FromString,
                 _registered_method=True)
-        self.AskEvaluation = channel.unary_unary(
-                '/coterie_api.aggregation.v1.Tasks/AskEvaluation',
-                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AskEvaluationRequest.SerializeToString,
+        self.GetEvaluation = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Tasks/GetEvaluation',
+                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.GetEvaluationRequest.SerializeToString,
                 response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.Evaluation.FromString,
                 _registered_method=True)
         self.AnswerEvaluation = channel.unary_unary(
@@ -150,10 +150,10 @@ class TasksStub:
                 request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListContributionsRequest.SerializeToString,
                 response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListContributionsReply.FromString,
                 _registered_method=True)
-        self.TellMeasurement = channel.unary_unary(
-                '/coterie_api.aggregation.v1.Tasks/TellMeasurement',
-                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.TellMeasurementRequest.SerializeToString,
-                response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.TellMeasurementReply.FromString,
+        self.ReportMeasurement = channel.unary_unary(
+                '/coterie_api.aggregation.v1.Tasks/ReportMeasurement',
+                request_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ReportMeasurementRequest.SerializeToString,
+                response_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ReportMeasurementReply.FromString,
                 _registered_method=True)
         self.ListMeasurements = channel.unary_unary(
                 '/coterie_api.aggregation.v1.Tasks/ListMeasurements',
@@ -317,7 +317,7 @@ class TasksServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def AskEvaluation(self, request, context):
+    def GetEvaluation(self, request, context):
         """The next models of a task whose worth its publisher is asked for; waits up to `wait_seconds` for some.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -338,7 +338,7 @@ class TasksServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def TellMeasurement(self, request, context):
+    def ReportMeasurement(self, request, context):
         """Takes what a model version measured: a device's own figures while the version is the newest, or the publisher's
         evaluator's at any time. Repeatable; a device's first figures of a version stay.
         """
@@ -471,9 +471,9 @@ def add_TasksServicer_to_server(servicer, server):
                     request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ReplayTaskRequest.FromString,
                     response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ReplayTaskReply.SerializeToString,
             ),
-            'AskEvaluation': grpc.unary_unary_rpc_method_handler(
-                    servicer.AskEvaluation,
-                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AskEvaluationRequest.FromString,
+            'GetEvaluation': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetEvaluation,
+                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.GetEvaluationRequest.FromString,
                     response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.Evaluation.SerializeToString,
             ),
             'AnswerEvaluation': grpc.unary_unary_rpc_method_handler(
@@ -486,10 +486,10 @@ def add_TasksServicer_to_server(servicer, server):
                     request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListContributionsRequest.FromString,
                     response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ListContributionsReply.SerializeToString,
             ),
-            'TellMeasurement': grpc.unary_unary_rpc_method_handler(
-                    servicer.TellMeasurement,
-                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.TellMeasurementRequest.FromString,
-                    response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.TellMeasurementReply.SerializeToString,
+            'ReportMeasurement': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportMeasurement,
+                    request_deserializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ReportMeasurementRequest.FromString,
+                    response_serializer=coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ReportMeasurementReply.SerializeToString,
             ),
             'ListMeasurements': grpc.unary_unary_rpc_method_handler(
                     servicer.ListMeasurements,
@@ -1059,7 +1059,7 @@ class Tasks:
             _registered_method=True)
 
     @staticmethod
-    def AskEvaluation(request,
+    def GetEvaluation(request,
             target,
             options=(),
             channel_credentials=None,
@@ -1072,8 +1072,8 @@ class Tasks:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/coterie_api.aggregation.v1.Tasks/AskEvaluation',
-            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.AskEvaluationRequest.SerializeToString,
+            '/coterie_api.aggregation.v1.Tasks/GetEvaluation',
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.GetEvaluationRequest.SerializeToString,
             coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.Evaluation.FromString,
             options,
             channel_credentials,
@@ -1140,7 +1140,7 @@ class Tasks:
             _registered_method=True)
 
     @staticmethod
-    def TellMeasurement(request,
+    def ReportMeasurement(request,
             target,
             options=(),
             channel_credentials=None,
@@ -1153,9 +1153,9 @@ class Tasks:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/coterie_api.aggregation.v1.Tasks/TellMeasurement',
-            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.TellMeasurementRequest.SerializeToString,
-            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.TellMeasurementReply.FromString,
+            '/coterie_api.aggregation.v1.Tasks/ReportMeasurement',
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ReportMeasurementRequest.SerializeToString,
+            coterie__api_dot_aggregation_dot_v1_dot_aggregation__pb2.ReportMeasurementReply.FromString,
             options,
             channel_credentials,
             insecure,

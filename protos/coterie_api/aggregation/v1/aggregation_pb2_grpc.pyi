@@ -77,13 +77,13 @@ class TasksStub:
     """Whether the caller may download a blob, and how large it is."""
     ReplayTask: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.ReplayTaskRequest, _aggregation_pb2.ReplayTaskReply]
     """Makes the models of a task's rounds again from the updates that are stored, and compares: a page of rounds."""
-    AskEvaluation: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.AskEvaluationRequest, _aggregation_pb2.Evaluation]
+    GetEvaluation: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.GetEvaluationRequest, _aggregation_pb2.Evaluation]
     """The next models of a task whose worth its publisher is asked for; waits up to `wait_seconds` for some."""
     AnswerEvaluation: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.AnswerEvaluationRequest, _aggregation_pb2.AnswerEvaluationReply]
     """Tells the worth of each model that was asked for. Idempotent by (task, round, digest)."""
     ListContributions: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.ListContributionsRequest, _aggregation_pb2.ListContributionsReply]
     """What each device contributed to a task's models, a page at a time."""
-    TellMeasurement: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.TellMeasurementRequest, _aggregation_pb2.TellMeasurementReply]
+    ReportMeasurement: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.ReportMeasurementRequest, _aggregation_pb2.ReportMeasurementReply]
     """Takes what a model version measured: a device's own figures while the version is the newest, or the publisher's
     evaluator's at any time. Repeatable; a device's first figures of a version stay.
     """
@@ -143,13 +143,13 @@ class TasksAsyncStub(TasksStub):
     """Whether the caller may download a blob, and how large it is."""
     ReplayTask: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.ReplayTaskRequest, _aggregation_pb2.ReplayTaskReply]  # type: ignore[assignment]
     """Makes the models of a task's rounds again from the updates that are stored, and compares: a page of rounds."""
-    AskEvaluation: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.AskEvaluationRequest, _aggregation_pb2.Evaluation]  # type: ignore[assignment]
+    GetEvaluation: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.GetEvaluationRequest, _aggregation_pb2.Evaluation]  # type: ignore[assignment]
     """The next models of a task whose worth its publisher is asked for; waits up to `wait_seconds` for some."""
     AnswerEvaluation: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.AnswerEvaluationRequest, _aggregation_pb2.AnswerEvaluationReply]  # type: ignore[assignment]
     """Tells the worth of each model that was asked for. Idempotent by (task, round, digest)."""
     ListContributions: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.ListContributionsRequest, _aggregation_pb2.ListContributionsReply]  # type: ignore[assignment]
     """What each device contributed to a task's models, a page at a time."""
-    TellMeasurement: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.TellMeasurementRequest, _aggregation_pb2.TellMeasurementReply]  # type: ignore[assignment]
+    ReportMeasurement: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.ReportMeasurementRequest, _aggregation_pb2.ReportMeasurementReply]  # type: ignore[assignment]
     """Takes what a model version measured: a device's own figures while the version is the newest, or the publisher's
     evaluator's at any time. Repeatable; a device's first figures of a version stay.
     """
@@ -328,9 +328,9 @@ class TasksServicer(metaclass=_abc_1.ABCMeta):
         """Makes the models of a task's rounds again from the updates that are stored, and compares: a page of rounds."""
 
     @_abc_1.abstractmethod
-    def AskEvaluation(
+    def GetEvaluation(
         self,
-        request: _aggregation_pb2.AskEvaluationRequest,
+        request: _aggregation_pb2.GetEvaluationRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_aggregation_pb2.Evaluation, _abc.Awaitable[_aggregation_pb2.Evaluation]]:
         """The next models of a task whose worth its publisher is asked for; waits up to `wait_seconds` for some."""
@@ -352,11 +352,11 @@ class TasksServicer(metaclass=_abc_1.ABCMeta):
         """What each device contributed to a task's models, a page at a time."""
 
     @_abc_1.abstractmethod
-    def TellMeasurement(
+    def ReportMeasurement(
         self,
-        request: _aggregation_pb2.TellMeasurementRequest,
+        request: _aggregation_pb2.ReportMeasurementRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_aggregation_pb2.TellMeasurementReply, _abc.Awaitable[_aggregation_pb2.TellMeasurementReply]]:
+    ) -> _typing.Union[_aggregation_pb2.ReportMeasurementReply, _abc.Awaitable[_aggregation_pb2.ReportMeasurementReply]]:
         """Takes what a model version measured: a device's own figures while the version is the newest, or the publisher's
         evaluator's at any time. Repeatable; a device's first figures of a version stay.
         """

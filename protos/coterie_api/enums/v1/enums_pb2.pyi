@@ -167,29 +167,29 @@ JOIN_BY_DEVICES: JoinBy.ValueType  # 3
 """The devices invited."""
 Global___JoinBy: _TypeAlias = JoinBy  # noqa: Y015
 
-class _Pace:
+class _RoundMode:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _PaceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Pace.ValueType], _builtins.type):
+class _RoundModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RoundMode.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    PACE_UNSPECIFIED: _Pace.ValueType  # 0
+    ROUND_MODE_UNSPECIFIED: _RoundMode.ValueType  # 0
     """None given: synchronous."""
-    PACE_SYNCHRONOUS: _Pace.ValueType  # 1
+    ROUND_MODE_SYNCHRONOUS: _RoundMode.ValueType  # 1
     """They do."""
-    PACE_ASYNCHRONOUS: _Pace.ValueType  # 2
+    ROUND_MODE_ASYNCHRONOUS: _RoundMode.ValueType  # 2
     """The model steps as soon as a buffer of updates is full, whatever version each was made from."""
 
-class Pace(_Pace, metaclass=_PaceEnumTypeWrapper):
+class RoundMode(_RoundMode, metaclass=_RoundModeEnumTypeWrapper):
     """Whether rounds wait for their devices."""
 
-PACE_UNSPECIFIED: Pace.ValueType  # 0
+ROUND_MODE_UNSPECIFIED: RoundMode.ValueType  # 0
 """None given: synchronous."""
-PACE_SYNCHRONOUS: Pace.ValueType  # 1
+ROUND_MODE_SYNCHRONOUS: RoundMode.ValueType  # 1
 """They do."""
-PACE_ASYNCHRONOUS: Pace.ValueType  # 2
+ROUND_MODE_ASYNCHRONOUS: RoundMode.ValueType  # 2
 """The model steps as soon as a buffer of updates is full, whatever version each was made from."""
-Global___Pace: _TypeAlias = Pace  # noqa: Y015
+Global___RoundMode: _TypeAlias = RoundMode  # noqa: Y015
 
 class _EnrolmentState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -608,9 +608,9 @@ class _ClerkStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ClerkState
     CLERK_STATE_UNSPECIFIED: _ClerkState.ValueType  # 0
     """None given."""
     CLERK_STATE_SERVING: _ClerkState.ValueType  # 1
-    """Has a seat, or is asked to take one."""
+    """Has an assignment, or is asked to take one."""
     CLERK_STATE_RELEASED: _ClerkState.ValueType  # 2
-    """Gave its seat up to another before terms were written."""
+    """Gave its assignment up to another before terms were written."""
     CLERK_STATE_SILENT: _ClerkState.ValueType  # 3
     """Did not do its duty in time."""
     CLERK_STATE_OUTVOTED: _ClerkState.ValueType  # 4
@@ -622,9 +622,9 @@ class ClerkState(_ClerkState, metaclass=_ClerkStateEnumTypeWrapper):
 CLERK_STATE_UNSPECIFIED: ClerkState.ValueType  # 0
 """None given."""
 CLERK_STATE_SERVING: ClerkState.ValueType  # 1
-"""Has a seat, or is asked to take one."""
+"""Has an assignment, or is asked to take one."""
 CLERK_STATE_RELEASED: ClerkState.ValueType  # 2
-"""Gave its seat up to another before terms were written."""
+"""Gave its assignment up to another before terms were written."""
 CLERK_STATE_SILENT: ClerkState.ValueType  # 3
 """Did not do its duty in time."""
 CLERK_STATE_OUTVOTED: ClerkState.ValueType  # 4

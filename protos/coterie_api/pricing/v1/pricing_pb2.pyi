@@ -614,7 +614,7 @@ class Work(_message.Message):
     BUDGET_FIELD_NUMBER: _builtins.int
     QUALITY_FIELD_NUMBER: _builtins.int
     PRIVACY_FIELD_NUMBER: _builtins.int
-    ASIDE_FIELD_NUMBER: _builtins.int
+    EXCLUDED_BECAUSE_FIELD_NUMBER: _builtins.int
     device_id: _builtins.str
     """Device's id."""
     owner_id: _builtins.str
@@ -625,7 +625,7 @@ class Work(_message.Message):
     """zCDP budget it chose (stackelberg), or noise variance (correlated); 0 = none."""
     quality: _builtins.float
     """Quality of its update (payoff); 0 = none."""
-    aside: _builtins.str
+    excluded_because: _builtins.str
     """Why the task's rule did not count its update, for people: it is paid all the same; empty where it did."""
     @_builtins.property
     def privacy(self) -> _containers.RepeatedCompositeFieldContainer[Global___PrivacyCharge]:
@@ -640,11 +640,11 @@ class Work(_message.Message):
         budget: _builtins.float = ...,
         quality: _builtins.float = ...,
         privacy: _abc.Iterable[Global___PrivacyCharge] | None = ...,
-        aside: _builtins.str = ...,
+        excluded_because: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aside", b"aside", "budget", b"budget", "device_id", b"device_id", "outcome", b"outcome", "owner_id", b"owner_id", "privacy", b"privacy", "quality", b"quality"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "device_id", b"device_id", "excluded_because", b"excluded_because", "outcome", b"outcome", "owner_id", b"owner_id", "privacy", b"privacy", "quality", b"quality"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -702,23 +702,23 @@ class ClusterMember(_message.Message):
 
     DEVICE_ID_FIELD_NUMBER: _builtins.int
     QUALITY_FIELD_NUMBER: _builtins.int
-    ALONE_FIELD_NUMBER: _builtins.int
+    SOLO_PAYOFF_FIELD_NUMBER: _builtins.int
     device_id: _builtins.str
     """Device's id."""
     quality: _builtins.float
     """Quality its plan gives it."""
-    alone: _builtins.float
+    solo_payoff: _builtins.float
     """What it would be worth alone, in points of payoff."""
     def __init__(
         self,
         *,
         device_id: _builtins.str = ...,
         quality: _builtins.float = ...,
-        alone: _builtins.float = ...,
+        solo_payoff: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alone", b"alone", "device_id", b"device_id", "quality", b"quality"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "quality", b"quality", "solo_payoff", b"solo_payoff"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -732,7 +732,7 @@ class Cluster(_message.Message):
 
     HEAD_DEVICE_ID_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
-    STAKES_FIELD_NUMBER: _builtins.int
+    GAME_PARAMETERS_FIELD_NUMBER: _builtins.int
     head_device_id: _builtins.str
     """Its head; the device itself when it delivered alone."""
     @_builtins.property
@@ -740,7 +740,7 @@ class Cluster(_message.Message):
         """Everybody in it, the head included."""
 
     @_builtins.property
-    def stakes(self) -> _topology_pb2.Stakes:
+    def game_parameters(self) -> _topology_pb2.GameParameters:
         """What its plan was played for."""
 
     def __init__(
@@ -748,11 +748,11 @@ class Cluster(_message.Message):
         *,
         head_device_id: _builtins.str = ...,
         members: _abc.Iterable[Global___ClusterMember] | None = ...,
-        stakes: _topology_pb2.Stakes | None = ...,
+        game_parameters: _topology_pb2.GameParameters | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["stakes", b"stakes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["game_parameters", b"game_parameters"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["head_device_id", b"head_device_id", "members", b"members", "stakes", b"stakes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["game_parameters", b"game_parameters", "head_device_id", b"head_device_id", "members", b"members"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

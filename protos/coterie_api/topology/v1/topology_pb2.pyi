@@ -31,7 +31,7 @@ class Participant(_message.Message):
     NON_IID_FIELD_NUMBER: _builtins.int
     MODEL_INDEX_FIELD_NUMBER: _builtins.int
     STRANGERS_FIELD_NUMBER: _builtins.int
-    ALONE_FIELD_NUMBER: _builtins.int
+    UNCLUSTERED_FIELD_NUMBER: _builtins.int
     device_id: _builtins.str
     """Device's id."""
     samples: _builtins.int
@@ -40,7 +40,7 @@ class Participant(_message.Message):
     """Declared degree of non-IID data (γ of the clusters preset); 0 means unknown."""
     model_index: _builtins.int
     """Model it chose last round (multitask); -1 = none yet."""
-    alone: _builtins.bool
+    unclustered: _builtins.bool
     """Whether trust between it and anybody counts as 0: it has just been given somebody its owner does not know, or several
     disputed its verdicts as a head.
     """
@@ -56,11 +56,11 @@ class Participant(_message.Message):
         non_iid: _builtins.float = ...,
         model_index: _builtins.int = ...,
         strangers: _abc.Iterable[_builtins.str] | None = ...,
-        alone: _builtins.bool = ...,
+        unclustered: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alone", b"alone", "device_id", b"device_id", "model_index", b"model_index", "non_iid", b"non_iid", "samples", b"samples", "strangers", b"strangers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "model_index", b"model_index", "non_iid", b"non_iid", "samples", b"samples", "strangers", b"strangers", "unclustered", b"unclustered"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -318,7 +318,7 @@ Global___Committee: _TypeAlias = Committee  # noqa: Y015
 
 @_typing.final
 class Neighbour(_message.Message):
-    """A link of a seat to a neighbour (mesh)."""
+    """A link of an assignment to a neighbour (mesh)."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -351,7 +351,7 @@ class Neighbour(_message.Message):
 Global___Neighbour: _TypeAlias = Neighbour  # noqa: Y015
 
 @_typing.final
-class Seat(_message.Message):
+class Assignment(_message.Message):
     """One participant's place in a plan."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -370,9 +370,9 @@ class Seat(_message.Message):
     BECAUSE_FIELD_NUMBER: _builtins.int
     BLOCK_FIELD_NUMBER: _builtins.int
     UPLOAD_SECONDS_FIELD_NUMBER: _builtins.int
-    ALONE_FIELD_NUMBER: _builtins.int
+    SOLO_PAYOFF_FIELD_NUMBER: _builtins.int
     CELL_FIELD_NUMBER: _builtins.int
-    WEIGHT_ALONE_FIELD_NUMBER: _builtins.int
+    SOLO_WEIGHT_FIELD_NUMBER: _builtins.int
     device_id: _builtins.str
     """Device's id."""
     role: _enums_pb2.Role.ValueType
@@ -399,11 +399,11 @@ class Seat(_message.Message):
     """Radio block it is served on (cells); -1 = none."""
     upload_seconds: _builtins.float
     """Seconds to upload over that block (cells)."""
-    alone: _builtins.float
+    solo_payoff: _builtins.float
     """What it would be worth alone, in points of payoff (clusters)."""
     cell: _builtins.str
     """Cell it is served by (cells); empty = none."""
-    weight_alone: _builtins.float
+    solo_weight: _builtins.float
     """Weight of its update if nobody else's is in it, noised as one alone does (clusters); 0 = weight."""
     @_builtins.property
     def neighbours(self) -> _containers.RepeatedCompositeFieldContainer[Global___Neighbour]:
@@ -426,20 +426,20 @@ class Seat(_message.Message):
         because: _builtins.str = ...,
         block: _builtins.int = ...,
         upload_seconds: _builtins.float = ...,
-        alone: _builtins.float = ...,
+        solo_payoff: _builtins.float = ...,
         cell: _builtins.str = ...,
-        weight_alone: _builtins.float = ...,
+        solo_weight: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alone", b"alone", "batch_size", b"batch_size", "because", b"because", "block", b"block", "cell", b"cell", "device_id", b"device_id", "group", b"group", "head_device_id", b"head_device_id", "neighbours", b"neighbours", "noise_multiplier", b"noise_multiplier", "noised", b"noised", "payoff", b"payoff", "role", b"role", "self_weight", b"self_weight", "upload_seconds", b"upload_seconds", "weight", b"weight", "weight_alone", b"weight_alone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "because", b"because", "block", b"block", "cell", b"cell", "device_id", b"device_id", "group", b"group", "head_device_id", b"head_device_id", "neighbours", b"neighbours", "noise_multiplier", b"noise_multiplier", "noised", b"noised", "payoff", b"payoff", "role", b"role", "self_weight", b"self_weight", "solo_payoff", b"solo_payoff", "solo_weight", b"solo_weight", "upload_seconds", b"upload_seconds", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Seat: _TypeAlias = Seat  # noqa: Y015
+Global___Assignment: _TypeAlias = Assignment  # noqa: Y015
 
 @_typing.final
-class Stakes(_message.Message):
+class GameParameters(_message.Message):
     """What quality earns and clusters cost, in points of payoff: λ_p, λ_c and ζ of [SCFL] §IV-D."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -466,7 +466,7 @@ class Stakes(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Stakes: _TypeAlias = Stakes  # noqa: Y015
+Global___GameParameters: _TypeAlias = GameParameters  # noqa: Y015
 
 @_typing.final
 class Plan(_message.Message):
@@ -478,9 +478,9 @@ class Plan(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     TOPOLOGY_FIELD_NUMBER: _builtins.int
     CREATED_AT_FIELD_NUMBER: _builtins.int
-    SEATS_FIELD_NUMBER: _builtins.int
+    ASSIGNMENTS_FIELD_NUMBER: _builtins.int
     ROUND_SECONDS_FIELD_NUMBER: _builtins.int
-    STAKES_FIELD_NUMBER: _builtins.int
+    GAME_PARAMETERS_FIELD_NUMBER: _builtins.int
     CLUSTER_DETAILS_FIELD_NUMBER: _builtins.int
     MESH_DETAILS_FIELD_NUMBER: _builtins.int
     CELL_DETAILS_FIELD_NUMBER: _builtins.int
@@ -495,11 +495,11 @@ class Plan(_message.Message):
     round_seconds: _builtins.float
     """Planned seconds of one round; 0 = not predicted."""
     @_builtins.property
-    def seats(self) -> _containers.RepeatedCompositeFieldContainer[Global___Seat]:
-        """A seat for every participant."""
+    def assignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Assignment]:
+        """An assignment for every participant."""
 
     @_builtins.property
-    def stakes(self) -> Global___Stakes:
+    def game_parameters(self) -> Global___GameParameters:
         """What the plan was played for (clusters); absent = nothing was."""
 
     @_builtins.property
@@ -521,16 +521,16 @@ class Plan(_message.Message):
         version: _builtins.int = ...,
         topology: _builtins.str = ...,
         created_at: _builtins.float = ...,
-        seats: _abc.Iterable[Global___Seat] | None = ...,
+        assignments: _abc.Iterable[Global___Assignment] | None = ...,
         round_seconds: _builtins.float = ...,
-        stakes: Global___Stakes | None = ...,
+        game_parameters: Global___GameParameters | None = ...,
         cluster_details: Global___ClusterDetails | None = ...,
         mesh_details: Global___MeshDetails | None = ...,
         cell_details: Global___CellDetails | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cell_details", b"cell_details", "cluster_details", b"cluster_details", "details", b"details", "mesh_details", b"mesh_details", "stakes", b"stakes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cell_details", b"cell_details", "cluster_details", b"cluster_details", "details", b"details", "game_parameters", b"game_parameters", "mesh_details", b"mesh_details"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell_details", b"cell_details", "cluster_details", b"cluster_details", "created_at", b"created_at", "details", b"details", "mesh_details", b"mesh_details", "round_seconds", b"round_seconds", "seats", b"seats", "stakes", b"stakes", "task_id", b"task_id", "topology", b"topology", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignments", b"assignments", "cell_details", b"cell_details", "cluster_details", b"cluster_details", "created_at", b"created_at", "details", b"details", "game_parameters", b"game_parameters", "mesh_details", b"mesh_details", "round_seconds", b"round_seconds", "task_id", b"task_id", "topology", b"topology", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_details: _TypeAlias = _typing.Literal["cluster_details", "mesh_details", "cell_details"]  # noqa: Y015
     _WhichOneofArgType_details: _TypeAlias = _typing.Literal["details", b"details"]  # noqa: Y015
@@ -569,7 +569,7 @@ class ClusterDetails(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
-    class AloneEntry(_message.Message):
+    class SoloPayoffsEntry(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
         KEY_FIELD_NUMBER: _builtins.int
@@ -599,9 +599,9 @@ class ClusterDetails(_message.Message):
     TRANSFERS_MADE_FIELD_NUMBER: _builtins.int
     BLOCKING_FIELD_NUMBER: _builtins.int
     MEAN_PAYOFF_FIELD_NUMBER: _builtins.int
-    MEAN_ALONE_FIELD_NUMBER: _builtins.int
-    STAKES_FIELD_NUMBER: _builtins.int
-    ALONE_FIELD_NUMBER: _builtins.int
+    MEAN_SOLO_PAYOFF_FIELD_NUMBER: _builtins.int
+    GAME_PARAMETERS_FIELD_NUMBER: _builtins.int
+    SOLO_PAYOFFS_FIELD_NUMBER: _builtins.int
     ABSENT_FIELD_NUMBER: _builtins.int
     FIT_FIELD_NUMBER: _builtins.int
     stable: _builtins.bool
@@ -620,7 +620,7 @@ class ClusterDetails(_message.Message):
     """How many moves there were."""
     mean_payoff: _builtins.float
     """Mean payoff, in points."""
-    mean_alone: _builtins.float
+    mean_solo_payoff: _builtins.float
     """Mean worth of devices alone, in points."""
     @_builtins.property
     def clusters(self) -> _containers.RepeatedCompositeFieldContainer[Global___FormedCluster]:
@@ -635,11 +635,11 @@ class ClusterDetails(_message.Message):
         """The most profitable move left, if not stable."""
 
     @_builtins.property
-    def stakes(self) -> Global___Stakes:
+    def game_parameters(self) -> Global___GameParameters:
         """What was played for."""
 
     @_builtins.property
-    def alone(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+    def solo_payoffs(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Worth of each device alone, in points."""
 
     @_builtins.property
@@ -664,15 +664,15 @@ class ClusterDetails(_message.Message):
         transfers_made: _builtins.int = ...,
         blocking: Global___Move | None = ...,
         mean_payoff: _builtins.float = ...,
-        mean_alone: _builtins.float = ...,
-        stakes: Global___Stakes | None = ...,
-        alone: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        mean_solo_payoff: _builtins.float = ...,
+        game_parameters: Global___GameParameters | None = ...,
+        solo_payoffs: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         absent: _abc.Iterable[Global___DeviceList] | None = ...,
         fit: Global___QualityFit | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["blocking", b"blocking", "fit", b"fit", "stakes", b"stakes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["blocking", b"blocking", "fit", b"fit", "game_parameters", b"game_parameters"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent", b"absent", "alone", b"alone", "blocking", b"blocking", "clusters", b"clusters", "converged", b"converged", "fit", b"fit", "iterations", b"iterations", "kept", b"kept", "mean_alone", b"mean_alone", "mean_payoff", b"mean_payoff", "restarts", b"restarts", "searched", b"searched", "stable", b"stable", "stakes", b"stakes", "transfers", b"transfers", "transfers_made", b"transfers_made"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent", b"absent", "blocking", b"blocking", "clusters", b"clusters", "converged", b"converged", "fit", b"fit", "game_parameters", b"game_parameters", "iterations", b"iterations", "kept", b"kept", "mean_payoff", b"mean_payoff", "mean_solo_payoff", b"mean_solo_payoff", "restarts", b"restarts", "searched", b"searched", "solo_payoffs", b"solo_payoffs", "stable", b"stable", "transfers", b"transfers", "transfers_made", b"transfers_made"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

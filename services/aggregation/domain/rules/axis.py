@@ -195,7 +195,7 @@ def together(*tables: Mapping[str, Parameter]) -> dict[str, Parameter]:
     """Parameters of several steps. What one step needs can no more be given in another's place."""
     merged: dict[str, Parameter] = {}
     for table in tables:
-        merged |= {name: each for name, each in table.items() if name not in merged or not each.instead}
+        merged |= {name: item for name, item in table.items() if name not in merged or not item.instead}
     return {
         name: replace(parameter, instead="", default=0.0)
         if parameter.instead in merged and not merged[parameter.instead].instead

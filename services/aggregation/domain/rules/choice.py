@@ -111,7 +111,7 @@ def _optimiser(name: str, values: Mapping[str, Any]) -> Optimiser | None:
 def _steps(name: str) -> list[str]:
     """The name's parts by step, empty where a step is left out."""
     steps: tuple[Mapping[str, object], ...] = ({TRUST: None}, PRES, methods(), OPTIMISERS)
-    found = [""] * len(steps)
+    result = [""] * len(steps)
     last = -1
     for part in name.split("+"):
         place = next((i for i, names in enumerate(steps) if part in names), None)
@@ -123,8 +123,8 @@ def _steps(name: str) -> list[str]:
             )
         if place <= last:
             raise BadRule(f"rule: {part} comes too late in {name[:80]!r}; {_ORDER}")
-        found[place], last = part, place
-    return found
+        result[place], last = part, place
+    return result
 
 
 _ORDER = (

@@ -58,8 +58,8 @@ class Gram:
     def coordinates(self) -> Matrix:
         """Points with these products, in as few dimensions as they have."""
         values, vectors = np.linalg.eigh(self.products)
-        kept = values > 1e-14 * max(float(values[-1]), 0.0)
-        coordinates: Matrix = vectors[:, kept] * np.sqrt(values[kept])
+        retained = values > 1e-14 * max(float(values[-1]), 0.0)
+        coordinates: Matrix = vectors[:, retained] * np.sqrt(values[retained])
         return coordinates
 
 

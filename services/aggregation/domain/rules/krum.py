@@ -42,12 +42,12 @@ class Krum:
 
     def judge(self, cloud: Cloud) -> Mixture:
         """Who is taken, and why the others are not."""
-        found = scores(cloud.gram.squared_distances(), self.f)
-        best = np.lexsort((cloud.precedence, -cloud.weights, found))
+        result = scores(cloud.gram.squared_distances(), self.f)
+        best = np.lexsort((cloud.precedence, -cloud.weights, result))
         taken = best[: cloud.count - self.f] if self.several else best[:1]
         shares = np.zeros(cloud.count)
         shares[taken] = cloud.weights[taken] if self.several else 1.0
-        return Mixture(shares, {int(i): self._why(found, int(i), int(best[0])) for i in best[len(taken) :]})
+        return Mixture(shares, {int(i): self._why(result, int(i), int(best[0])) for i in best[len(taken) :]})
 
     def _why(self, found: Vector, point: int, best: int) -> str:
         told = f"its mean squared distance to the nearest others is {found[point]:.6g}"

@@ -60,11 +60,11 @@ class TrimmedMean:
         first, last = self.f, len(values) - self.f
         if weights is None:
             # Sorted and not only parted: the order of a sum's terms is then the same on every processor.
-            kept = np.sort(values, axis=0)[first:last]
-            return kept.mean(axis=0), _are_between(values, kept[0], kept[-1])
+            retained = np.sort(values, axis=0)[first:last]
+            return retained.mean(axis=0), _are_between(values, retained[0], retained[-1])
         order = np.argsort(values, axis=0, kind="stable")[first:last]
-        kept, heavy = np.take_along_axis(values, order, axis=0), weights[order]
-        return _weighted(kept, heavy), _are_between(values, kept[0], kept[-1])
+        retained, heavy = np.take_along_axis(values, order, axis=0), weights[order]
+        return _weighted(retained, heavy), _are_between(values, retained[0], retained[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +83,17 @@ class TrimmedShare:
 
     def combine(self, values: Matrix, weights: Vector | None) -> tuple[Vector, Flags]:
         """See `Coordinatewise`."""
-        each = np.ones(len(values)) if weights is None else weights
+        item = np.ones(len(values)) if weights is None else weights
         order = np.argsort(values, axis=0, kind="stable")
-        ordered, heavy = np.take_along_axis(values, order, axis=0), each[order]
+        ordered, heavy = np.take_along_axis(values, order, axis=0), item[order]
         reached = np.cumsum(heavy, axis=0)
         cut = self.share * reached[-1]
-        kept = np.minimum(reached, reached[-1] - cut) - np.maximum(reached - heavy, cut)
+        retained = np.minimum(reached, reached[-1] - cut) - np.maximum(reached - heavy, cut)
         # Rounding of the sums must not bring back what was cut.
-        kept = np.where(kept > 1e-12 * reached[-1], kept, 0.0)
+        retained = np.where(retained > 1e-12 * reached[-1], retained, 0.0)
         counted = np.zeros(values.shape, np.bool_)
-        np.put_along_axis(counted, order, kept > 0, axis=0)
-        return _weighted(ordered, kept), np.asarray(counted.any(axis=1), np.bool_)
+        np.put_along_axis(counted, order, retained > 0, axis=0)
+        return _weighted(ordered, retained), np.asarray(counted.any(axis=1), np.bool_)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +105,15 @@ class MeanAroundMedian:
 
     def combine(self, values: Matrix, weights: Vector | None) -> tuple[Vector, Flags]:
         """See `Coordinatewise`."""
-        kept = len(values) - self.f
+        retained = len(values) - self.f
         order = None if weights is None else np.argsort(values, axis=0, kind="stable")
         ordered = np.sort(values, axis=0) if order is None else np.take_along_axis(values, order, axis=0)
         low, high = _middles_of_sorted(ordered) if weights is None else _middles(values, weights)
         median = (low + high) / 2
         # The nearest values are a run of the sorted ones. It starts as far up as the value it would gain at its upper
         # end is nearer than the one it would lose; the further up, the less that is so.
-        start = np.sum(ordered[kept:] - median < median - ordered[: self.f], axis=0)
-        run = start + np.arange(kept)[:, None]
+        start = np.sum(ordered[retained:] - median < median - ordered[: self.f], axis=0)
+        run = start + np.arange(retained)[:, None]
         chosen = np.take_along_axis(ordered, run, axis=0)
         if weights is None or order is None:
             mean = chosen.mean(axis=0)

@@ -117,7 +117,7 @@ def upgrade() -> None:
         sa.Column("samples", sa.BigInteger(), nullable=False),
         sa.Column("note", sa.Text(), nullable=False),
         sa.Column("refused", sa.Boolean(), server_default=sa.false(), nullable=False),
-        sa.Column("aside", sa.Text(), server_default="", nullable=False),
+        sa.Column("excluded_because", sa.Text(), server_default="", nullable=False),
         sa.Column("digest", sa.String(length=64), nullable=False),
         sa.Column("form", sa.String(length=8), nullable=False),
         sa.Column("weight", sa.Double(), nullable=False),

@@ -38,12 +38,12 @@ class RoundPlan(Part):
         """Whether a replanned device in this state gets new work; None = it was not in the round."""
         return state is not ParticipationState.DELIVERED
 
-    def is_quoted(self, seat: topology.Seat) -> bool:
-        """Whether a seat is offered a price."""
+    def is_quoted(self, assignment: topology.Assignment) -> bool:
+        """Whether an assignment is offered a price."""
         return True
 
-    def peers(self, seat: topology.Seat, seats: Mapping[str, topology.Seat]) -> list[Peer]:
-        """The devices that a seat's device exchanges letters with."""
+    def peers(self, assignment: topology.Assignment, assignments: Mapping[str, topology.Assignment]) -> list[Peer]:
+        """The devices that an assignment's device exchanges letters with."""
         return []
 
     def work_parameters(self, offer: pricing.Offer) -> Struct:
@@ -60,7 +60,7 @@ class RoundPlan(Part):
 
 def largest_weight(plan: topology.Plan, counted: Mapping[str, float]) -> float:
     """The largest of the counted samples and the planned weights, at least 1."""
-    return max(float(max(counted.values(), default=1)), *(seat.weight for seat in plan.seats), 1.0)
+    return max(float(max(counted.values(), default=1)), *(assignment.weight for assignment in plan.assignments), 1.0)
 
 
 def _offer(offer: pricing.Offer) -> dict[str, Any]:

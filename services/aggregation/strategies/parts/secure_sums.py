@@ -34,7 +34,7 @@ class SecureSumPolicy(Part):
 
     def group_devices(self, plan: topology.Plan, devices: Collection[str], number: int) -> dict[int, list[str]]:
         """The devices of each sum of a round, by the sum's number."""
-        planned = [seat.device_id for seat in plan.seats if seat.device_id in devices]
+        planned = [assignment.device_id for assignment in plan.assignments if assignment.device_id in devices]
         return dict(
             enumerate(draw_cohorts(planned, self.terms.sum_rules.cohort_devices, self.specification.seed, number))
         )
@@ -45,7 +45,7 @@ class SecureSumPolicy(Part):
 
     def noise(self, plan: topology.Plan) -> float:
         """Noise multiplier of a sum; 0 without noise."""
-        return max((seat.noise_multiplier for seat in plan.seats), default=0.0)
+        return max((assignment.noise_multiplier for assignment in plan.assignments), default=0.0)
 
     def terms_noise(self, noise: float, honest: int) -> float:
         """Noise multiplier in the terms of a sum that needs `noise` and has this many honest devices."""

@@ -39,11 +39,11 @@ class TaskCheck(Part):
     def require_asynchronous(self) -> None:
         """Check that the task can run without common rounds."""
         if self.lockstep_reason:
-            raise BadTask(f"pace asynchronous: {self.lockstep_reason}; leave the pace out, or choose the preset fedavg")
+            raise BadTask(f"mode asynchronous: {self.lockstep_reason}; leave the mode out, or choose the preset fedavg")
         if self.specification.draws:
             raise BadTask(
-                "pace asynchronous: every enrolled device works when it is ready, none is drawn by lot; leave "
-                "max_devices and fraction out (parameters.pace.buffer says how many updates make a step)"
+                "mode asynchronous: every enrolled device works when it is ready, none is drawn by lot; leave "
+                "max_devices and fraction out (parameters.asynchronous.buffer says how many updates make a step)"
             )
 
     def require_secure_sums(self, rules: SumRules) -> None:

@@ -58,8 +58,8 @@ def weighted_median(updates: Sequence[Update], weights: Sequence[int]) -> list[f
 def trimmed(updates: Sequence[Update], f: int, weights: Sequence[float]) -> list[float]:
     result = []
     for column in columns(updates):
-        kept = sorted(zip(column, weights, strict=True))[f : len(column) - f]
-        result.append(math.fsum(x * w for x, w in kept) / math.fsum(w for _, w in kept))
+        retained = sorted(zip(column, weights, strict=True))[f : len(column) - f]
+        result.append(math.fsum(x * w for x, w in retained) / math.fsum(w for _, w in retained))
     return result
 
 
@@ -67,8 +67,8 @@ def around_median(updates: Sequence[Update], f: int) -> list[float]:
     result = []
     for column in columns(updates):
         middle = statistics.median(column)
-        kept = sorted(column, key=lambda x: (abs(x - middle), x))[: len(column) - f]
-        result.append(math.fsum(kept) / len(kept))
+        retained = sorted(column, key=lambda x: (abs(x - middle), x))[: len(column) - f]
+        result.append(math.fsum(retained) / len(retained))
     return result
 
 

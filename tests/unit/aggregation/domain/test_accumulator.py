@@ -176,5 +176,5 @@ def test_folding_tells_the_norm_of_all_numbers_together(values: list[float], wei
     data = save({"a": np.array(values, np.float32), "b": np.ones((2, 2), np.float64)})
     layout = layout_of(data)
     total = Accumulator(layout, choose_scale(1, weight), 1)
-    found = total.fold(layout, read_of(data), weight, is_sum=is_sum)
-    assert found == pytest.approx(math.sqrt(float((np.array(values) ** 2).sum()) + 4.0))
+    result = total.fold(layout, read_of(data), weight, is_sum=is_sum)
+    assert result == pytest.approx(math.sqrt(float((np.array(values) ** 2).sum()) + 4.0))

@@ -31,17 +31,17 @@ def test_with_fewer_devices_than_shares_all_count_alike() -> None:
 
 def test_liars_who_share_the_round_among_them_are_held_by_the_median() -> None:
     """Four of ten claim a billion: a quarter each would be everything, ten times the median is what they get."""
-    found = counted(dict.fromkeys("abcdef", 100) | dict.fromkeys("wxyz", 10**9))
-    assert {found[liar] for liar in "wxyz"} == {TIMES_MEDIAN * 100.0}
-    assert {found[honest] for honest in "abcdef"} == {100.0}
+    result = counted(dict.fromkeys("abcdef", 100) | dict.fromkeys("wxyz", 10**9))
+    assert {result[liar] for liar in "wxyz"} == {TIMES_MEDIAN * 100.0}
+    assert {result[honest] for honest in "abcdef"} == {100.0}
 
 
 def test_an_owners_devices_count_together() -> None:
     """Six devices of one owner against six owners: 600 of 1,200 becomes c = ¼(600 + c) = 200, a sixth for each."""
     owners = {device: "own_many" if device.startswith("m") else f"own_{device}" for device in devices_of(6)}
-    found = counted(dict.fromkeys(owners, 100), owners)
-    assert sum(found[device] for device in owners if owners[device] == "own_many") == pytest.approx(200.0)
-    assert {found[device] for device in owners if owners[device] != "own_many"} == {100.0}
+    result = counted(dict.fromkeys(owners, 100), owners)
+    assert sum(result[device] for device in owners if owners[device] == "own_many") == pytest.approx(200.0)
+    assert {result[device] for device in owners if owners[device] != "own_many"} == {100.0}
 
 
 def devices_of(count: int) -> list[str]:
@@ -52,15 +52,15 @@ def devices_of(count: int) -> list[str]:
 def test_nobody_counts_more_than_the_share_or_an_equal_one(claims: list[tuple[int, int]], share: float) -> None:
     samples = {f"d{i}": claim for i, (claim, _) in enumerate(claims)}
     owners = {f"d{i}": f"o{owner}" for i, (_, owner) in enumerate(claims)}
-    found = counted(samples, owners, share)
-    total = sum(found.values())
+    result = counted(samples, owners, share)
+    total = sum(result.values())
     together: dict[str, float] = {}
     for device, owner in owners.items():
-        together[owner] = together.get(owner, 0.0) + found[device]
+        together[owner] = together.get(owner, 0.0) + result[device]
     assert max(together.values()) <= max(share, 1 / len(together)) * total * (1 + 1e-9)
     if len(together) in (1, len(samples)):
-        assert max(found.values()) <= max(share, 1 / len(samples)) * total * (1 + 1e-9)
-    assert all(0.0 < found[device] <= samples[device] for device in samples)
+        assert max(result.values()) <= max(share, 1 / len(samples)) * total * (1 + 1e-9)
+    assert all(0.0 < result[device] <= samples[device] for device in samples)
 
 
 @given(CLAIMS, SHARES)
@@ -113,15 +113,15 @@ def test_a_task_that_says_nothing_gets_the_defaults() -> None:
 
 def test_an_owner_fills_a_quarter_of_a_buffer_or_as_much_as_must_be() -> None:
     """Ten updates, a quarter is two. Of three owners each must have four; who has one device leaves others more."""
-    each = {f"d{n}": f"o{n}" for n in range(20)}
+    item = {f"d{n}": f"o{n}" for n in range(20)}
     bounds = Bounds()
-    assert bounds.most_in_buffer(10, each) == 2
+    assert bounds.most_in_buffer(10, item) == 2
     assert bounds.most_in_buffer(10, {f"d{n}": f"o{n % 3}" for n in range(30)}) == 4
     assert bounds.most_in_buffer(10, dict.fromkeys("abcdefghij", "one")) == 10
     assert bounds.most_in_buffer(4, {"a": "x", "b": "y", "c": "z", "d": "z", "e": "z"}) == 2
-    assert bounds.most_in_buffer(1, each) == 1
-    assert bounds.most_in_buffer(10, each, attempt=3) == 6
-    assert Bounds(largest_share=1.0).most_in_buffer(10, each) == 10
+    assert bounds.most_in_buffer(1, item) == 1
+    assert bounds.most_in_buffer(10, item, attempt=3) == 6
+    assert Bounds(largest_share=1.0).most_in_buffer(10, item) == 10
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.data())

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from coterie.records.enums import Pace
+from coterie.records.enums import RoundMode
 from services.aggregation.domain.accumulator import Accumulator, choose_scale
-from services.aggregation.domain.buffering import UNIT, Buffering, read_pace
+from services.aggregation.domain.buffering import UNIT, Buffering, read_mode
 from services.aggregation.domain.layout import PREFIX_BYTES, header_length, parse
 from services.kit.errors import InvalidInput
 
@@ -71,24 +71,24 @@ def test_a_step_is_the_discounted_sum_over_the_whole_weight_in_any_order(
 @pytest.mark.parametrize(
     ("given_", "words"),
     [
-        ({"buffer": 0}, "parameters.pace.buffer: must be a whole number at least 1"),
+        ({"buffer": 0}, "parameters.asynchronous.buffer: must be a whole number at least 1"),
         ({"buffer": 4}, "a buffer of 4 needs min_devices of at least as many, not 3"),
-        ({"staleness_exponent": -1}, "parameters.pace.staleness_exponent"),
-        ({"staleness_limit": 1.5}, "parameters.pace.staleness_limit"),
+        ({"staleness_exponent": -1}, "parameters.asynchronous.staleness_exponent"),
+        ({"staleness_limit": 1.5}, "parameters.asynchronous.staleness_limit"),
         ({"bufer": 2}, "did you mean 'buffer'"),
-        ([], "parameters.pace: must be a JSON object"),
+        ([], "parameters.asynchronous: must be a JSON object"),
     ],
 )
 def test_senseless_parameters_are_refused_with_their_place(given_: object, words: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        read_pace(Pace.ASYNCHRONOUS, json.dumps({"pace": given_}), 3)
+        read_mode(RoundMode.ASYNCHRONOUS, json.dumps({"mode": given_}), 3)
     assert words in refused.value.message
 
 
 def test_a_pace_has_defaults_and_a_synchronous_one_takes_nothing() -> None:
-    assert read_pace(Pace.ASYNCHRONOUS, "{}", 7) == Buffering(7, 0.5, 20)
-    assert read_pace(Pace.SYNCHRONOUS, "{}", 7) is None
-    with pytest.raises(InvalidInput, match="give the task the pace asynchronous"):
-        read_pace(Pace.SYNCHRONOUS, '{"pace": {"buffer": 2}}', 7)
+    assert read_mode(RoundMode.ASYNCHRONOUS, "{}", 7) == Buffering(7, 0.5, 20)
+    assert read_mode(RoundMode.SYNCHRONOUS, "{}", 7) is None
+    with pytest.raises(InvalidInput, match="give the task the mode asynchronous"):
+        read_mode(RoundMode.SYNCHRONOUS, '{"asynchronous": {"buffer": 2}}', 7)
     with pytest.raises(InvalidInput, match="choose one of: synchronous, asynchronous"):
-        read_pace(Pace("brisk"), "{}", 7)
+        read_mode(RoundMode("brisk"), "{}", 7)

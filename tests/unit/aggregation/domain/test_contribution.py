@@ -24,8 +24,8 @@ def test_the_glove_game_by_hand() -> None:
     assert exact(3, glove) == pytest.approx([2 / 3, 1 / 6, 1 / 6])
     whole = sampled(3, glove, np.random.default_rng(0))
     assert (whole.values.tolist(), whole.evaluations) == (exact(3, glove).tolist(), 8)
-    found = sampled(3, glove, np.random.default_rng(0), tolerance=0.0, truncation=0.0, max_evaluations=7)
-    assert found.values == pytest.approx([2 / 3, 1 / 6, 1 / 6], abs=0.4)
+    result = sampled(3, glove, np.random.default_rng(0), tolerance=0.0, truncation=0.0, max_evaluations=7)
+    assert result.values == pytest.approx([2 / 3, 1 / 6, 1 / 6], abs=0.4)
 
 
 @given(st.integers(1, 5), st.integers(0, 2**32))
@@ -60,16 +60,16 @@ def test_values_sum_to_what_everybody_is_worth(devices: int, seed: int, truncati
 def test_additive_worth_is_found_at_once() -> None:
     """Where nobody depends on another, one order is enough, and the errors say so."""
     skill = [0.5, -0.2, 0.1, 0.0]
-    found = sampled(
+    result = sampled(
         4,
         lambda coalition: sum(skill[i] for i in coalition),
         np.random.default_rng(0),
         truncation=0.0,
         max_evaluations=15,
     )
-    assert found.values == pytest.approx(skill)
-    assert found.errors.max() < 1e-12
-    assert found.converged
+    assert result.values == pytest.approx(skill)
+    assert result.errors.max() < 1e-12
+    assert result.converged
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -14,19 +14,19 @@ from services.aggregation.domain.dissimilarity import Told, descent, dissimilari
 
 def test_two_updates_by_hand() -> None:
     """u = (3, 0), (1, 0), weights 1: U = (2, 0), Σ‖u − U‖²/2 = 1, ζ₂ = 1/4. η(1 − 4ζ₂)… = 0."""
-    found = dissimilarity([Told(1.0, 3.0, 0.0), Told(1.0, 1.0, 0.0)], 4.0, 2)
-    assert found is not None
-    assert found.most == found.without_noise == pytest.approx(0.25)
-    assert descent(found.most, 4.0, 0.5, 2) == pytest.approx(0.0)
+    result = dissimilarity([Told(1.0, 3.0, 0.0), Told(1.0, 1.0, 0.0)], 4.0, 2)
+    assert result is not None
+    assert result.most == result.without_noise == pytest.approx(0.25)
+    assert descent(result.most, 4.0, 0.5, 2) == pytest.approx(0.0)
     assert descent(0.0, 4.0, 0.5, 2) == pytest.approx(0.5 * 4.0 / 1.0)
 
 
 def test_noise_is_taken_off_by_hand() -> None:
     """Two updates, e = 2, s = 1: A = 2, B = 1. ‖U‖² = 5, Σ‖u‖²/2 = 9: (9−5)/5 = 0.8; (4 − 1)/(5 − 1) = 0.75."""
-    found = dissimilarity([Told(1.0, 3.0, 1.0), Told(1.0, 3.0, 1.0)], 5.0, 2)
-    assert found is not None
-    assert found.most == pytest.approx(0.8)
-    assert found.without_noise == pytest.approx(0.75)
+    result = dissimilarity([Told(1.0, 3.0, 1.0), Told(1.0, 3.0, 1.0)], 5.0, 2)
+    assert result is not None
+    assert result.most == pytest.approx(0.8)
+    assert result.without_noise == pytest.approx(0.75)
     hidden = dissimilarity([Told(1.0, 3.0, 3.0), Told(1.0, 3.0, 3.0)], 5.0, 2)
     assert hidden is not None
     assert hidden.without_noise is None
@@ -52,9 +52,9 @@ def test_equal_updates_are_not_dissimilar_and_scale_does_not_matter(count: int, 
         mean = np.average(scaled, axis=0, weights=weights)
         direct = float(np.average(((scaled - mean) ** 2).sum(axis=1), weights=weights) / (mean @ mean))
         told = [Told(float(w), float(np.linalg.norm(u)), 0.0) for w, u in zip(weights, scaled, strict=True)]
-        found = dissimilarity(told, float(mean @ mean), 5)
-        assert found is not None
-        assert found.most == pytest.approx(direct, rel=1e-6, abs=1e-9)
+        result = dissimilarity(told, float(mean @ mean), 5)
+        assert result is not None
+        assert result.most == pytest.approx(direct, rel=1e-6, abs=1e-9)
     same = dissimilarity([Told(float(w), 2.0, 0.0) for w in weights], 4.0, 5)
     assert same is not None
     assert same.most == pytest.approx(0.0, abs=1e-12)
@@ -71,9 +71,9 @@ def test_in_the_mean_noise_makes_the_estimate_larger_and_is_taken_off() -> None:
         noisy = clean + rng.normal(0.0, 0.02, clean.shape)
         mean = noisy.mean(axis=0)
         told = [Told(1.0, float(np.linalg.norm(u)), 0.02) for u in noisy]
-        found = dissimilarity(told, float(mean @ mean), 200)
-        assert found is not None
-        assert found.without_noise is not None
-        assert found.most > found.without_noise
-        estimates.append(found.without_noise)
+        result = dissimilarity(told, float(mean @ mean), 200)
+        assert result is not None
+        assert result.without_noise is not None
+        assert result.most > result.without_noise
+        estimates.append(result.without_noise)
     assert math.isclose(float(np.mean(estimates)), 0.04, rel_tol=0.05)

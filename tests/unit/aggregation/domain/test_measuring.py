@@ -31,20 +31,20 @@ def told(device: str, samples: float, **metrics: float) -> Measurement:
 
 def test_a_mean_is_weighted_by_the_samples_each_measured() -> None:
     """(0.5·100 + 0.9·300)/400 = 0.8; only b told a loss."""
-    found = figures([told("a", 100, accuracy=0.5), told("b", 300, accuracy=0.9, loss=0.2)])
-    assert found.metrics == pytest.approx({"accuracy": 0.8, "loss": 0.2})
-    assert (found.devices, found.samples) == (2, 400.0)
+    result = figures([told("a", 100, accuracy=0.5), told("b", 300, accuracy=0.9, loss=0.2)])
+    assert result.metrics == pytest.approx({"accuracy": 0.8, "loss": 0.2})
+    assert (result.devices, result.samples) == (2, 400.0)
 
 
 def test_a_claim_of_many_samples_counts_up_to_ten_medians() -> None:
     """Claims 10, 10, 10 and a billion: the median is 10, so the liar counts 100, and its figure 100/130 of the mean."""
-    found = figures([*(told(name, 10, accuracy=0.0) for name in "abc"), told("liar", 1e9, accuracy=1.3)])
-    assert found.metrics["accuracy"] == pytest.approx(1.3 * 100 / 130)
+    result = figures([*(told(name, 10, accuracy=0.0) for name in "abc"), told("liar", 1e9, accuracy=1.3)])
+    assert result.metrics["accuracy"] == pytest.approx(1.3 * 100 / 130)
 
 
 def test_a_device_that_told_nothing_is_no_measurement() -> None:
-    found = figures([told("a", 10), told("b", 10, loss=1.0)])
-    assert (found.metrics, found.devices) == ({"loss": 1.0}, 1)
+    result = figures([told("a", 10), told("b", 10, loss=1.0)])
+    assert (result.metrics, result.devices) == ({"loss": 1.0}, 1)
     assert figures([told("a", 10)]).metrics == {}
 
 
@@ -64,18 +64,18 @@ def test_a_panel_alone_is_heard_where_it_measured() -> None:
 def test_a_mean_lies_between_the_figures_it_is_of(samples: list[int], data: st.DataObject) -> None:
     """min x ≤ Σ w·x / Σ w ≤ max x for weights above 0."""
     values = data.draw(st.lists(VALUES, min_size=len(samples), max_size=len(samples)))
-    found = means((float(w), {"x": v}) for w, v in zip(samples, values, strict=True))["x"]
-    assert min(values) - 1e-9 <= found <= max(values) + 1e-9
+    result = means((float(w), {"x": v}) for w, v in zip(samples, values, strict=True))["x"]
+    assert min(values) - 1e-9 <= result <= max(values) + 1e-9
     exact = math.fsum(w * v for w, v in zip(samples, values, strict=True)) / sum(samples)
-    assert found == pytest.approx(exact, abs=1e-9)
+    assert result == pytest.approx(exact, abs=1e-9)
 
 
 @given(SAMPLES)
 def test_nobody_counts_for_more_than_it_claims_or_ten_medians(samples: list[int]) -> None:
     claims = {str(place): float(claim) for place, claim in enumerate(samples)}
-    found = counted(claims)
+    result = counted(claims)
     middle = sorted(claims.values())[len(claims) // 2]
-    assert all(found[device] <= claims[device] and found[device] <= 10 * middle for device in claims)
+    assert all(result[device] <= claims[device] and result[device] <= 10 * middle for device in claims)
 
 
 @given(st.sets(st.integers(0, 10_000), min_size=1, max_size=60), st.integers(0, 99), st.integers(1, 20))
@@ -92,8 +92,8 @@ def test_who_joins_moves_at_most_one_out_of_the_panel(numbers: set[int], seed: i
 def test_figures_and_claims_at_end_of_all_numbers_leave_mean_that_is_one() -> None:
     """A liar's 1.8e308 would otherwise become infinity, which no database keeps, and its round never close."""
     most = sys.float_info.max
-    found = figures([told("a", 300, loss=most), told("b", 300, loss=most), told("c", 300, loss=1.0)])
-    assert found.metrics["loss"] == pytest.approx(most * (2 / 3))
+    result = figures([told("a", 300, loss=most), told("b", 300, loss=most), told("c", 300, loss=1.0)])
+    assert result.metrics["loss"] == pytest.approx(most * (2 / 3))
     samples, _ = split({"samples": most, "loss": 1.0}, 5.0)
     alone = figures([told("a", samples, loss=-most)])
     assert (alone.metrics["loss"], math.isfinite(alone.samples)) == (-most, True)
@@ -118,8 +118,8 @@ def test_owners_agree_on_what_more_than_half_of_them_have(accuracies: list[float
     measured = [
         told(str(place), 10, accuracy=value, loss=1.0 - value, f1=value) for place, value in enumerate(accuracies)
     ]
-    found = agreed(measured, voters(*(each.device_id for each in measured)), better_of)
-    assert found == pytest.approx({"accuracy": common, "f1": common, "loss": 1.0 - common})
+    result = agreed(measured, voters(*(item.device_id for item in measured)), better_of)
+    assert result == pytest.approx({"accuracy": common, "f1": common, "loss": 1.0 - common})
 
 
 def test_an_owner_s_devices_share_one_say() -> None:
@@ -155,7 +155,7 @@ def test_liars_with_half_the_weight_cannot_improve_a_metric(honest: list[float],
     lies = data.draw(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=len(honest)))
     measured = [told(f"h{place}", 10, accuracy=value) for place, value in enumerate(honest)]
     measured += [told(f"l{place}", 1e9, accuracy=value) for place, value in enumerate(lies)]
-    found = agreed(measured, voters(*(each.device_id for each in measured)), better_of)["accuracy"]
-    assert found <= max(honest)
+    result = agreed(measured, voters(*(item.device_id for item in measured)), better_of)["accuracy"]
+    assert result <= max(honest)
     assume(len(lies) < len(honest))
-    assert found >= min(honest)
+    assert result >= min(honest)

@@ -46,11 +46,11 @@ def test_a_change_in_pieces_of_any_size_moves_every_tensor(cuts: list[int], wind
         patch.setattr(model_steps, "WINDOW", window)
         header = file[: layout.header_bytes]
         moved = b"".join(model_steps.add_change(layout, header, reader(file), pieces(change, cuts)))
-    found, expected = load(moved), load(file)
+    result, expected = load(moved), load(file)
     for tensor in layout.tensors:
         part = change[tensor.offset : tensor.offset + tensor.elements].reshape(tensor.shape)
         expected[tensor.name] = (expected[tensor.name] + part).astype(expected[tensor.name].dtype)
-        np.testing.assert_array_equal(found[tensor.name], expected[tensor.name])
+        np.testing.assert_array_equal(result[tensor.name], expected[tensor.name])
 
 
 @pytest.mark.parametrize("optimiser", [Momentum(0.5, 0.9), Adaptive("fedyogi", 0.1, 0.9, 0.99, 1e-3)])

@@ -72,6 +72,6 @@ def test_of_two_that_both_failed_nothing_is_told() -> None:
 
 
 def test_a_missed_quorum_says_how_many_did_what() -> None:
-    states = [ParticipationState(each) for each in ("delivered", "declined", "declined", "rejected", "assigned")]
+    states = [ParticipationState(item) for item in ("delivered", "declined", "declined", "rejected", "assigned")]
     assert missing_of(states) == " (1 sent nothing, 2 declined, 1 refused)"
     assert missing_of([ParticipationState.DELIVERED]) == ""

@@ -37,14 +37,14 @@ def test_without_known_devices_it_is_the_mean_of_the_others_trust() -> None:
 
 def test_a_walk_by_hand() -> None:
     """A line 0 – 1 – 2 of trust 1, 0 known: two steps end at 0 or 2, half each; 2 has degree 1, so rank ½, as 0."""
-    found = say(3, pairs([(0, 1, 1.0), (1, 2, 1.0)]), [0])
-    assert found.tolist() == [1.0, 0.0, 1.0]
+    result = say(3, pairs([(0, 1, 1.0), (1, 2, 1.0)]), [0])
+    assert result.tolist() == [1.0, 0.0, 1.0]
 
 
 def test_a_device_without_ties_to_those_known_has_no_say() -> None:
-    found = say(5, pairs([(0, 1, 1.0), (0, 2, 1.0), (1, 2, 1.0), (3, 4, 1.0)]), [0])
-    assert found[:3].min() > 0
-    assert found[3:].tolist() == [0.0, 0.0]
+    result = say(5, pairs([(0, 1, 1.0), (0, 2, 1.0), (1, 2, 1.0), (3, 4, 1.0)]), [0])
+    assert result[:3].min() > 0
+    assert result[3:].tolist() == [0.0, 0.0]
     assert say(3, pairs([(1, 2, 1.0)]), [0]).tolist() == [1.0, 0.0, 0.0]
 
 
@@ -73,12 +73,12 @@ def test_say_is_from_0_to_1_and_follows_devices_when_they_are_renamed(size: int,
     rng = np.random.default_rng(seed)
     edges = [(a, b, float(rng.uniform())) for a in range(size) for b in range(a) if rng.uniform() < 0.5]
     known = [0]
-    found = say(size, pairs(edges), known)
-    assert ((found >= 0) & (found <= 1)).all()
+    result = say(size, pairs(edges), known)
+    assert ((result >= 0) & (result <= 1)).all()
     order = rng.permutation(size)
     place = np.argsort(order)
     renamed = say(size, pairs([(int(place[a]), int(place[b]), t) for a, b, t in edges]), [int(place[0])])
-    np.testing.assert_allclose(renamed, found[order], atol=1e-9)
+    np.testing.assert_allclose(renamed, result[order], atol=1e-9)
 
 
 def test_distances_are_told_in_medians() -> None:

@@ -87,8 +87,8 @@ def test_centred_clipping_is_the_formula_step_by_step(cloud: tuple[Matrix, int],
     updates, f = cloud
     plain, ones = updates.tolist(), [1.0] * len(updates)
     expected = oracle.clipping(plain, radius, times, ones)
-    found = run("centred-clipping", updates, radius=radius, iterations=times)
-    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+    result = run("centred-clipping", updates, radius=radius, iterations=times)
+    np.testing.assert_allclose(result, expected, rtol=1e-9, atol=1e-9)
     mixed = oracle.nearest_neighbour_means(plain, f)
     np.testing.assert_allclose(
         run("centred-clipping", updates, "nnm", radius=radius, iterations=times, f=f),
@@ -114,9 +114,9 @@ def test_nearest_neighbour_mixing_comes_before_any_rule(cloud: tuple[Matrix, int
 def test_no_point_has_a_smaller_sum_of_distances_than_the_geometric_median(cloud: tuple[Matrix, int]) -> None:
     updates, _ = cloud
     plain, ones = updates.tolist(), [1.0] * len(updates)
-    found = oracle.sum_of_distances(run("geometric-median", updates).tolist(), plain, ones)
+    result = oracle.sum_of_distances(run("geometric-median", updates).tolist(), plain, ones)
     least = oracle.least_sum_of_distances(plain, ones)
-    assert found <= least * (1 + 1e-12)
+    assert result <= least * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("seed", [7438, 1959, 867, 1669, 8351])
@@ -124,9 +124,9 @@ def test_a_median_close_beside_an_update_is_found_all_the_same(seed: int) -> Non
     """There all of Newton's step leads too far and Weiszfeld's hardly on; the search used to end before."""
     rng = np.random.default_rng(seed)
     n, d = int(rng.integers(2, 7)), int(rng.integers(1, 5))
-    found = median(rng.normal(size=(n, d)) * 10.0 ** rng.integers(-2, 3, size=(n, 1)), np.ones(n))
-    assert found.gap <= 1e-10
-    assert found.steps < 100
+    result = median(rng.normal(size=(n, d)) * 10.0 ** rng.integers(-2, 3, size=(n, 1)), np.ones(n))
+    assert result.gap <= 1e-10
+    assert result.steps < 100
 
 
 @pytest.mark.parametrize("f", [0, 1, 4, 9])
@@ -152,8 +152,8 @@ def test_byzfl_finds_the_same(f: int, pre: str | None, seed: int, monkeypatch: p
         ("geometric-median", {}, theirs.GeometricMedian(nu=1e-9, T=3000)),
     ]
     for name, parameters, oracle_rule in cases:
-        found = run(name, updates, pre, **{**parameters, **told})
-        np.testing.assert_allclose(found, oracle_rule(before.copy()), rtol=1e-9, atol=1e-9, err_msg=name)
+        result = run(name, updates, pre, **{**parameters, **told})
+        np.testing.assert_allclose(result, oracle_rule(before.copy()), rtol=1e-9, atol=1e-9, err_msg=name)
 
 
 def test_buckets_are_means_of_random_groups_of_the_size_asked_for() -> None:
@@ -175,9 +175,9 @@ def test_a_trimmed_share_is_the_trimmed_mean_of_as_many_equal_devices(
     cut = data.draw(st.integers(0, (sum(weights) - 1) // 2))
     if cut / sum(weights) > 0.49:
         return
-    found = run("trimmed-mean", updates, weights=[float(w) for w in weights], share=cut / sum(weights))
+    result = run("trimmed-mean", updates, weights=[float(w) for w in weights], share=cut / sum(weights))
     repeated = np.repeat(updates, weights, axis=0)
-    np.testing.assert_allclose(found, run("trimmed-mean", repeated, f=cut), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(result, run("trimmed-mean", repeated, f=cut), rtol=1e-9, atol=1e-9)
 
 
 def test_many_light_devices_cannot_push_others_out_of_a_trimmed_share() -> None:

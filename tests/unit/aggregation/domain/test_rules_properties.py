@@ -25,12 +25,12 @@ PRES = (None, "nnm", "bucketing")
 
 def told(name: str, pre: str | None, f: int) -> dict[str, Any]:
     """Parameters that `name` and `pre` need."""
-    found: dict[str, Any] = {key: f for key in METHODS[name][0] if key == "f"}
+    result: dict[str, Any] = {key: f for key in METHODS[name][0] if key == "f"}
     if name == "centred-clipping":
-        found |= {"radius": 2.0, "iterations": 2}
+        result |= {"radius": 2.0, "iterations": 2}
     if pre == "nnm":
-        found |= {"f": f}
-    return found | ({"size": 2, "seed": 3} if pre == "bucketing" else {})
+        result |= {"f": f}
+    return result | ({"size": 2, "seed": 3} if pre == "bucketing" else {})
 
 
 def run(name: str, updates: Matrix, pre: str | None = None, f: int = 1, **more: Any) -> tuple[Matrix, Combination]:
@@ -185,10 +185,10 @@ def test_chunks_of_any_size_give_the_same(updates: Matrix, cells: int) -> None:
 def test_everybody_is_either_used_or_set_aside_with_a_reason(updates: Matrix) -> None:
     for name in METHODS:
         for pre in PRES:
-            _, found = run(name, updates, pre, trust=[0.0] + [1.0] * (len(updates) - 1))
-            told_of = [*found.used, *(item.device for item in found.set_aside)]
+            _, result = run(name, updates, pre, trust=[0.0] + [1.0] * (len(updates) - 1))
+            told_of = [*result.used, *(item.device for item in result.set_aside)]
             assert sorted(told_of) == list(range(len(updates))), (name, pre)
-            assert all(item.why for item in found.set_aside)
+            assert all(item.why for item in result.set_aside)
 
 
 @settings(max_examples=60)
@@ -199,11 +199,11 @@ def test_the_geometric_median_is_proven(seed: int, n: int, d: int, ties: bool) -
     points = rng.integers(0, 3, size=(n, d)).astype(float) if ties else rng.normal(size=(n, d))
     points = np.unique(points, axis=0)
     weights = rng.integers(1, 4, size=len(points)).astype(float) if ties else rng.uniform(0.1, 1, len(points))
-    found = median(points, weights)
-    assert found.gap <= 1e-9
-    assert found.shares.min() >= 0
-    assert found.shares.sum() == pytest.approx(1)
-    here = found.shares @ points
+    result = median(points, weights)
+    assert result.gap <= 1e-9
+    assert result.shares.min() >= 0
+    assert result.shares.sum() == pytest.approx(1)
+    here = result.shares @ points
     total = weights @ np.linalg.norm(points - here, axis=1)
     for step in rng.normal(size=(20, d)) * 10.0 ** rng.uniform(-6, 0, size=(20, 1)):
         assert weights @ np.linalg.norm(points - here - step, axis=1) >= total * (1 - 1e-12)

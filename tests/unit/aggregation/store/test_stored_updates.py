@@ -26,12 +26,12 @@ RULES = [("trimmed-mean", {"f": 2}), ("multi-krum", {"f": 2}), ("centred-clippin
 def stored(folder: Path, divisors: list[float]) -> StoredUpdates:
     """Updates of two tensors, each with its divisor."""
     blobs = BlobStore.in_folder(folder)
-    model_files, found = ModelFiles(blobs), []
+    model_files, result = ModelFiles(blobs), []
     for row, divisor in zip(VALUES, divisors, strict=True):
         digest, size = blobs.put_pieces(iter([save({"a": row[:20].reshape(4, 5), "b": row[20:]})]))
         layout = model_files.layout(digest, size)
-        found.append(StoredUpdate(digest, divisor, {tensor.name: tensor for tensor in layout.tensors}))
-    return StoredUpdates(blobs, layout, found)
+        result.append(StoredUpdate(digest, divisor, {tensor.name: tensor for tensor in layout.tensors}))
+    return StoredUpdates(blobs, layout, result)
 
 
 @pytest.mark.parametrize("window", [7 * 50, 7 * 13])
@@ -44,11 +44,11 @@ def test_rules_make_the_same_of_stored_updates_as_of_those_in_memory(
     divisors = [1.0, 2.0, 1.0, 4.0, 1.0, 1.0, 1.0]
     plain = VALUES.astype(np.float64) / np.array(divisors)[:, None]
     rows = stored(tmp_path, divisors)
-    found, run = combine(rule_for(name, told), rows)
+    result, run = combine(rule_for(name, told), rows)
     expected, again = combine(rule_for(name, told), ArrayRows.of(plain))
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    np.testing.assert_allclose(result, expected, rtol=1e-12)
     assert (run.used, run.set_aside) == (again.used, again.set_aside)
-    np.testing.assert_allclose(distances_from(rows, [found]), np.linalg.norm(plain - expected, axis=1), rtol=1e-12)
+    np.testing.assert_allclose(distances_from(rows, [result]), np.linalg.norm(plain - expected, axis=1), rtol=1e-12)
 
 
 def test_updates_within_one_window_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,8 +79,8 @@ def test_a_head_whose_members_have_all_left_is_no_loss() -> None:
 def test_verdicts_follow_the_heads_report() -> None:
     everybody = [part("a", "delivered"), part("b", "delivered"), part("c", "delivered"), part("d", "delivered")]
     seen = roster({}, {"b": ("delivered", ""), "c": ("rejected", "its update is zero")}, HEAD_OF | {"d": "x"})
-    found = {p.device_id: (p.state, p.note) for p in CLUSTERS.combination.outcomes(seen, everybody)}
-    assert found == {
+    result = {p.device_id: (p.state, p.note) for p in CLUSTERS.combination.outcomes(seen, everybody)}
+    assert result == {
         "a": ("delivered", ""),
         "b": ("delivered", ""),
         "c": ("rejected", "by its head: its update is zero"),
@@ -112,7 +112,7 @@ def paid(device: str, state: str, quality: float, version: int = 1, head: str = 
 
 
 def test_payoffs_are_those_of_the_clusters_as_they_came_about() -> None:
-    """b dropped out of a's cluster; c was left behind by its head and delivered under a second plan with a's stakes."""
+    """b dropped out of a's cluster; c was left behind by its head and delivered under a second plan with a's game_parameters."""
     everybody = [
         paid("a", "delivered", 30.0),
         paid("b", "dropped", 20.0, head="a"),
@@ -122,22 +122,22 @@ def test_payoffs_are_those_of_the_clusters_as_they_came_about() -> None:
     ]
     plans = {
         version: topology.Plan(
-            seats=[topology.Seat(device_id=device, alone=worth) for device, worth in alone.items()],
-            stakes=topology.Stakes(price=float(version)),
+            assignments=[topology.Assignment(device_id=device, alone=worth) for device, worth in alone.items()],
+            game_parameters=topology.GameParameters(price=float(version)),
         )
         for version, alone in ((1, {"a": 1.0, "b": 2.0, "e": 5.0}), (2, {"c": 3.0, "d": 4.0}))
     }
     assert CLUSTERS.settlement.required_plans(everybody) == {1, 2}
     told = CLUSTERS.settlement.payoffs(everybody, plans)
     assert told is not None
-    found = {
+    result = {
         cluster.head_device_id: (
-            cluster.stakes.price,
+            cluster.game_parameters.price,
             {member.device_id: (member.quality, member.alone) for member in cluster.members},
         )
         for cluster in told.clusters
     }
-    assert found == {
+    assert result == {
         "a": (1.0, {"a": (30.0, 1.0), "e": (12.0, 5.0)}),
         "d": (2.0, {"c": (10.0, 3.0), "d": (11.0, 4.0)}),
     }

@@ -41,7 +41,7 @@ def roster(attempt: int = 1) -> Roster:
         "h": pb.WorkItem(
             role=words.ROLE_HEAD,
             self_weight=30.0,
-            weight_alone=18.0,
+            solo_weight=18.0,
             peers=[pb.Peer(device_id="m", role=words.ROLE_MEMBER, weight=20.0)],
         ),
         "m": pb.WorkItem(

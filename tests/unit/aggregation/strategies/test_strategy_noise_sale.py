@@ -32,10 +32,10 @@ MIXED = complete(
 )
 NOISE_SALE = NoiseSale(MIXED)
 SEATS = [
-    topology.Seat(device_id="h", role=words.ROLE_HEAD),
-    topology.Seat(device_id="a", role=words.ROLE_MEMBER, head_device_id="h"),
-    topology.Seat(device_id="b", role=words.ROLE_MEMBER, head_device_id="h", noise_multiplier=0.3),
-    topology.Seat(device_id="s", role=words.ROLE_SOLO, noise_multiplier=0.6),
+    topology.Assignment(device_id="h", role=words.ROLE_HEAD),
+    topology.Assignment(device_id="a", role=words.ROLE_MEMBER, head_device_id="h"),
+    topology.Assignment(device_id="b", role=words.ROLE_MEMBER, head_device_id="h", noise_multiplier=0.3),
+    topology.Assignment(device_id="s", role=words.ROLE_SOLO, noise_multiplier=0.6),
 ]
 
 
@@ -44,16 +44,18 @@ def items() -> dict[str, pb.WorkItem]:
     task = Task("tsk", "pub", MIXED, TaskState.RUNNING, "", 1, 0.0, 0.0, 0.0, False, 0)
     round_ = Round("tsk", 1, 1, RoundState.OPEN, 1, 1, 0.0, 60.0, 1)
     offers = [
-        pricing.Offer(device_id=seat.device_id, price_microcredits=7, external_risk=0.1, most_microcredits=9)
-        for seat in SEATS
+        pricing.Offer(device_id=assignment.device_id, price_microcredits=7, external_risk=0.1, most_microcredits=9)
+        for assignment in SEATS
     ]
-    devices = {seat.device_id: trust.Device(id=seat.device_id) for seat in SEATS}
+    devices = {assignment.device_id: trust.Device(id=assignment.device_id) for assignment in SEATS}
     model = Model("tsk", 0, 0, "a", 100, 0.0)
-    return make_items(task, round_, topology.Plan(seats=SEATS), pricing.Quote(offers=offers), devices, {}, [model], [])
+    return make_items(
+        task, round_, topology.Plan(assignments=SEATS), pricing.Quote(offers=offers), devices, {}, [model], []
+    )
 
 
 def test_only_those_who_noise_their_own_update_are_offered_a_price() -> None:
-    assert [seat.device_id for seat in SEATS if NOISE_SALE.round_plan.is_quoted(seat)] == ["b", "s"]
+    assert [assignment.device_id for assignment in SEATS if NOISE_SALE.round_plan.is_quoted(assignment)] == ["b", "s"]
     made = items()
     assert {device: item.price_microcredits for device, item in made.items()} == {"h": 0, "a": 0, "b": 7, "s": 7}
     assert from_struct(made["b"].parameters)["offer"]["most_microcredits"] == 9
@@ -64,7 +66,7 @@ def test_elsewhere_everybody_is_quoted(preset: str) -> None:
     topology_, privacy, incentive = presets()[preset]
     spec = TaskSpecification("t", topology=topology_, privacy=privacy, incentive=incentive)
     strategy = strategy_for(spec)
-    assert all(strategy.round_plan.is_quoted(seat) for seat in SEATS)
+    assert all(strategy.round_plan.is_quoted(assignment) for assignment in SEATS)
     assert (strategy.settlement.payoffs([], {}) is not None) == (preset == "clusters")
 
 

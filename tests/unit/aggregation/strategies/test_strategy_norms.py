@@ -95,8 +95,8 @@ def test_a_head_s_sum_is_bounded_by_the_mean_of_its_members_bounds() -> None:
     }
     strategy = strategy_of("clusters trust payoff", privacy={"noise_max": 0.6})
     noised = 1.0 + 0.6 * (10.0 + TAIL)
-    found = strategy.delivery.norm_limit(update(items, 100, ("m", "n"), "sum"))
-    assert found == pytest.approx((90.0 + 10.0 * noised) / 100.0 * ROUNDED)
+    result = strategy.delivery.norm_limit(update(items, 100, ("m", "n"), "sum"))
+    assert result == pytest.approx((90.0 + 10.0 * noised) / 100.0 * ROUNDED)
     assert strategy.delivery.norm_limit(update(items, 100, ("m",), "sum")) == pytest.approx(ROUNDED)
     assert strategy.delivery.norm_limit(update(items, 100)) == pytest.approx(noised * ROUNDED)
 
@@ -218,11 +218,11 @@ def test_dissimilar_updates_are_told_with_task_and_similar_ones_are_not() -> Non
                 )
             )
     strategy = strategy_for(specification)
-    found = strategy.combination.metrics(everybody, sums)
-    assert found["dissimilarity[0]"] == pytest.approx(0.25)
-    assert found["dissimilarity[1]"] == pytest.approx(0.0, abs=1e-9)
-    assert found["descent[1]"] == pytest.approx(8.0)
-    (why,) = strategy.combination.convergence_warnings(found)
+    result = strategy.combination.metrics(everybody, sums)
+    assert result["dissimilarity[0]"] == pytest.approx(0.25)
+    assert result["dissimilarity[1]"] == pytest.approx(0.0, abs=1e-9)
+    assert result["descent[1]"] == pytest.approx(8.0)
+    (why,) = strategy.combination.convergence_warnings(result)
     assert why.startswith("model 0: its updates are dissimilar by ζ₂ ≤ 0.25")
     (costly,) = strategy.combination.convergence_warnings(
         {"dissimilarity[1]": 0.0, "descent[1]": 1.0, "noise_term[1]": 2.0}
@@ -231,6 +231,6 @@ def test_dissimilar_updates_are_told_with_task_and_similar_ones_are_not() -> Non
     assert (
         strategy_for(
             TaskSpecification("t", topology="star", privacy="none", incentive="none")
-        ).combination.convergence_warnings(found)
+        ).combination.convergence_warnings(result)
         == []
     )

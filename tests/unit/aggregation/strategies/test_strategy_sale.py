@@ -119,9 +119,9 @@ def test_an_answer_far_beyond_its_range_is_refused() -> None:
 def test_an_update_that_stands_out_is_flagged_and_nobody_else() -> None:
     usual = [part(f"d{k}", 0.5 + 0.01 * k) for k in range(6)]
     assert MARKET.combination.flagged(usual, 650) == {}
-    found = MARKET.combination.flagged([*usual, part("odd", 1.2)], 650)
-    assert list(found) == ["odd"]
-    assert "averaged and paid" in found["odd"]
+    result = MARKET.combination.flagged([*usual, part("odd", 1.2)], 650)
+    assert list(result) == ["odd"]
+    assert "averaged and paid" in result["odd"]
 
 
 def test_norms_are_compared_by_what_each_budget_allows() -> None:
@@ -138,11 +138,11 @@ def test_too_few_updates_are_no_statistics() -> None:
 def test_only_delivered_answers_are_part_of_the_estimate() -> None:
     """Shares add to 0.9 over two answers: mean 10 + 0.45·20 = 19; Λ = 0.5, certified 1 − 0.5/100."""
     parts = [part("a", 0.0, budget=0.2), part("b", 0.0, budget=0.3), part("c", 0.0, budget=9.0, state="declined")]
-    found = estimate_metrics(SURVEY.specification, parts, 0.9)
-    assert found["estimate"] == pytest.approx(19.0)
-    assert found["answers"] == 2
-    assert found["total_variance"] == pytest.approx(0.5)
-    assert found["accuracy"] == pytest.approx(0.995)
+    result = estimate_metrics(SURVEY.specification, parts, 0.9)
+    assert result["estimate"] == pytest.approx(19.0)
+    assert result["answers"] == 2
+    assert result["total_variance"] == pytest.approx(0.5)
+    assert result["accuracy"] == pytest.approx(0.995)
     assert estimate_metrics(SURVEY.specification, [], 0.0) == {}
 
 

@@ -28,11 +28,11 @@ def ask(solver: str, document: Any) -> tuple[int, dict[str, Any]]:
 def test_an_answer_has_the_contracts_keys(rule: str) -> None:
     parameters = {key: 1 for key in METHODS[rule][0] if key != "share"}
     for pre, more in ((None, {}), ("nnm", {"f": 1}), ("bucketing", {"size": 1})):
-        status, found = ask("combine", {"rule": rule, "updates": THREE, "parameters": parameters | more, "pre": pre})
-        assert status == 0, found
-        assert list(found) == ["result", "used", "set_aside"]
-        assert len(found["result"]) == 2
-        assert all(list(item) == ["device", "why"] for item in found["set_aside"])
+        status, result = ask("combine", {"rule": rule, "updates": THREE, "parameters": parameters | more, "pre": pre})
+        assert status == 0, result
+        assert list(result) == ["result", "used", "set_aside"]
+        assert len(result["result"]) == 2
+        assert all(list(item) == ["device", "why"] for item in result["set_aside"])
 
 
 @pytest.mark.parametrize("rule", OPTIMISERS)
@@ -86,10 +86,10 @@ def test_a_step_has_the_contracts_keys_and_goes_on_from_its_own_state(rule: str)
     ],
 )
 def test_bad_input_is_told_with_its_place(change: dict[str, Any], reason: str, words: str) -> None:
-    status, found = ask("combine", {"rule": "krum", "updates": THREE, "parameters": {"f": 1}} | change)
+    status, result = ask("combine", {"rule": "krum", "updates": THREE, "parameters": {"f": 1}} | change)
     assert status == 2
-    assert found["error"]["reason"] == reason
-    assert words in found["error"]["message"]
+    assert result["error"]["reason"] == reason
+    assert words in result["error"]["message"]
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
@@ -103,14 +103,14 @@ def test_bad_input_is_told_with_its_place(change: dict[str, Any], reason: str, w
     ],
 )
 def test_what_is_no_finite_number_is_refused_with_its_place(number: str, document: str, place: str) -> None:
-    status, found = ask("combine", document.replace("?", number))
+    status, result = ask("combine", document.replace("?", number))
     assert status == 2
-    assert found["error"]["message"].startswith(place)
+    assert result["error"]["message"].startswith(place)
 
 
 def test_input_nested_beyond_measure_is_refused_like_any_that_is_no_json() -> None:
-    status, found = ask("combine", '{"rule": ' + "[" * 100_000)
-    assert (status, found["error"]["reason"]) == (2, "not_json")
+    status, result = ask("combine", '{"rule": ' + "[" * 100_000)
+    assert (status, result["error"]["reason"]) == (2, "not_json")
 
 
 @pytest.mark.parametrize(
@@ -135,9 +135,9 @@ def test_input_nested_beyond_measure_is_refused_like_any_that_is_no_json() -> No
 )
 def test_a_bad_step_is_told_with_its_place(change: dict[str, Any], words: str) -> None:
     document = {"rule": "fedadam", "model": [1, 2], "mean_change": [0.5, 0.1]} | change
-    status, found = ask("step", document)
-    assert status == 2, found
-    assert words in found["error"]["message"]
+    status, result = ask("step", document)
+    assert status == 2, result
+    assert words in result["error"]["message"]
 
 
 def test_the_module_answers_on_its_streams() -> None:

@@ -33,17 +33,17 @@ def question(vector: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("vector", VECTORS["sums"], ids=lambda v: f"{v['clerks']}-{v['threshold']}-{v['bits']}")
 def test_sums_of_every_vector(vector: dict[str, Any]) -> None:
-    status, found = ask("sums", question(vector))
-    assert status == 0, found
+    status, result = ask("sums", question(vector))
+    assert status == 0, result
     for name in ("terms_digest", "withheld", "held", "quorum", "survivors_digest", "share_sums", "share_digests"):
-        assert found[name] == vector[name], name
-    assert (found["masked_sum"], found["sum"]) == (vector["masked_sum"], vector["sum"])
+        assert result[name] == vector[name], name
+    assert (result["masked_sum"], result["sum"]) == (vector["masked_sum"], vector["sum"])
     for device in vector["devices"]:
-        assert found["commitments"][device["id"]] == device["commitments"]
-        assert found["roots"][device["id"]] == device["root"]
-        assert found["masked"][device["id"]] == device["masked"]
+        assert result["commitments"][device["id"]] == device["commitments"]
+        assert result["roots"][device["id"]] == device["root"]
+        assert result["masked"][device["id"]] == device["masked"]
     reordered = question(vector, devices=question(vector)["devices"][::-1], survivors=vector["survivors"][::-1])
-    assert ask("sums", reordered) == (0, found)
+    assert ask("sums", reordered) == (0, result)
 
 
 @pytest.mark.parametrize(
@@ -67,25 +67,25 @@ def test_sums_of_every_vector(vector: dict[str, Any]) -> None:
     ],
 )
 def test_sums_that_make_no_sense_are_told_with_their_place(changes: dict[str, Any], words: str) -> None:
-    status, found = ask("sums", question(SUM, **changes))
-    assert status == 2, found
-    assert found["error"]["reason"] == "bad_sums"
-    assert words in found["error"]["message"]
+    status, result = ask("sums", question(SUM, **changes))
+    assert status == 2, result
+    assert result["error"]["reason"] == "bad_sums"
+    assert words in result["error"]["message"]
 
 
 @pytest.mark.parametrize("vector", VECTORS["grids"], ids=lambda v: str(v["devices"]))
 def test_grid_of_every_vector(vector: dict[str, Any]) -> None:
     asked = ("devices", "elements", "clip_norm", "noise_multiplier", "honest", "survivors")
-    status, found = ask("grid", {name: vector[name] for name in asked})
+    status, result = ask("grid", {name: vector[name] for name in asked})
     assert status == 0
-    assert found == pytest.approx({name: value for name, value in vector.items() if name not in asked}, rel=1e-12)
+    assert result == pytest.approx({name: value for name, value in vector.items() if name not in asked}, rel=1e-12)
 
 
 def test_where_no_grid_serves_the_reason_is_no_grid() -> None:
-    status, found = ask("grid", {"devices": 10, "elements": 10**6, "noise_multiplier": 1e9, "honest": 5})
-    assert (status, found["error"]["reason"]) == (2, "no_grid")
-    status, found = ask("rounding", {"change": [0.0] * 100, "scale": 1})
-    assert (status, found["error"]["reason"]) == (2, "no_grid")
+    status, result = ask("grid", {"devices": 10, "elements": 10**6, "noise_multiplier": 1e9, "honest": 5})
+    assert (status, result["error"]["reason"]) == (2, "no_grid")
+    status, result = ask("rounding", {"change": [0.0] * 100, "scale": 1})
+    assert (status, result["error"]["reason"]) == (2, "no_grid")
 
 
 @pytest.mark.parametrize("vector", VECTORS["rounding"], ids=lambda v: str(v["change"][0]))
@@ -100,24 +100,24 @@ def test_rounding_of_every_vector(vector: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("vector", VECTORS["noise_plans"], ids=lambda v: str(v["sigma"]))
 def test_noise_plan_of_every_vector(vector: dict[str, Any]) -> None:
-    status, found = ask("discrete-noise", {"sigma": vector["sigma"]})
-    assert (status, {"sigma": vector["sigma"], **found}) == (0, vector)
+    status, result = ask("discrete-noise", {"sigma": vector["sigma"]})
+    assert (status, {"sigma": vector["sigma"], **result}) == (0, vector)
 
 
 def test_digits_and_cuts_of_every_vector() -> None:
     for table in VECTORS["noise_tables"]:
         values = [int(value) for value in table["cuts"]]
-        status, found = ask("discrete-noise", {"base": table["base"], "values": values})
-        assert (status, found) == (0, {"lowest": table["lowest"], "digits": [], "cuts": table["cuts"]})
+        status, result = ask("discrete-noise", {"base": table["base"], "values": values})
+        assert (status, result) == (0, {"lowest": table["lowest"], "digits": [], "cuts": table["cuts"]})
     for digits in VECTORS["noise_digits"]:
-        status, found = ask("discrete-noise", {"base": digits["base"], "words": digits["words"]})
-        assert (status, found["digits"]) == (0, digits["digits"])
+        status, result = ask("discrete-noise", {"base": digits["base"], "words": digits["words"]})
+        assert (status, result["digits"]) == (0, digits["digits"])
 
 
 def test_a_word_that_does_not_tell_asks_for_a_further_one() -> None:
-    status, found = ask("discrete-noise", {"base": 16.0, "words": ["00" * 8]})
+    status, result = ask("discrete-noise", {"base": 16.0, "words": ["00" * 8]})
     assert status == 2
-    assert "further word" in found["error"]["message"]
+    assert "further word" in result["error"]["message"]
     told = ask("discrete-noise", {"base": 16.0, "words": ["00" * 16], "values": [-210, -209]})[1]
     assert told["digits"] == [-209], "the least value whose cut is above 0"
     assert int(told["cuts"]["-210"], 16) == 0 < int(told["cuts"]["-209"], 16)
@@ -147,25 +147,25 @@ def test_a_word_that_does_not_tell_asks_for_a_further_one() -> None:
     ],
 )
 def test_bad_questions_are_told(solver: str, document: dict[str, Any]) -> None:
-    status, found = ask(solver, document)
-    assert status == 2, found
-    assert found["error"]["message"]
+    status, result = ask(solver, document)
+    assert status == 2, result
+    assert result["error"]["message"]
 
 
 @pytest.mark.parametrize("vector", VECTORS["privacy"], ids=lambda v: str(v["participants"]))
 def test_sum_privacy_of_every_vector(vector: dict[str, Any]) -> None:
     asked = ("participants", "least", "colluders", "noise_multiplier", "rounds", "delta")
-    status, found = ask("sum-privacy", {name: vector[name] for name in asked})
+    status, result = ask("sum-privacy", {name: vector[name] for name in asked})
     assert status == 0
-    assert found == pytest.approx({name: value for name, value in vector.items() if name not in asked}, rel=1e-9)
+    assert result == pytest.approx({name: value for name, value in vector.items() if name not in asked}, rel=1e-9)
 
 
 @pytest.mark.parametrize("vector", VECTORS["clerks"], ids=lambda v: str(v["clerks"]))
 def test_clerks_of_every_vector(vector: dict[str, Any]) -> None:
-    status, found = ask("clerks", {name: value for name, value in vector.items() if name != "answer"})
+    status, result = ask("clerks", {name: value for name, value in vector.items() if name != "answer"})
     assert status == 0
-    assert found.pop("clerks") == vector["answer"]["clerks"]
-    assert found == pytest.approx({name: value for name, value in vector["answer"].items() if name != "clerks"})
+    assert result.pop("clerks") == vector["answer"]["clerks"]
+    assert result == pytest.approx({name: value for name, value in vector["answer"].items() if name != "clerks"})
 
 
 def test_too_few_owners_are_an_answer() -> None:

@@ -30,9 +30,9 @@ def sessions(clock: Clock) -> Sessions:
 
 def test_a_cookie_finds_its_session_and_no_other(sessions: Sessions) -> None:
     cookie = sessions.begin(ADA, "secret")
-    found = sessions.find(cookie)
-    assert found is not None
-    assert found.person == ADA
+    result = sessions.find(cookie)
+    assert result is not None
+    assert result.person == ADA
     assert sessions.find(cookie[:-1]) is None
     assert sessions.find("") is None
 
@@ -100,7 +100,7 @@ def test_the_number_of_sessions_is_bounded(sessions: Sessions, clock: Clock, mon
     for _ in range(4):
         clock.now += 1.0
         cookies.append(sessions.begin(ADA, "secret"))
-    assert [sessions.find(each) is not None for each in cookies] == [False, True, True, True]
+    assert [sessions.find(cooky) is not None for cooky in cookies] == [False, True, True, True]
 
 
 def test_tries_from_one_address_are_bounded_by_the_minute(clock: Clock) -> None:

@@ -15,8 +15,8 @@ NOW = 1_800_000_000.0
 
 
 def matters(builds: dict[str, Any] | None = None, keys: list[dict[str, Any]] | None = None) -> list[str]:
-    found = matters_of([], Names(), [], NOW, 7 * DAY_SECONDS, (), builds, keys or [])
-    return [each.title for each in found]
+    result = matters_of([], Names(), [], NOW, 7 * DAY_SECONDS, (), builds, keys or [])
+    return [item.title for item in result]
 
 
 def key(name: str, days: float | None, *, revoked: bool = False) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def key(name: str, days: float | None, *, revoked: bool = False) -> dict[str, An
 )
 def test_a_certificate_about_to_end_needs_somebody(days: float, told: list[str]) -> None:
     builds = {"trust": {"certificate_ends_at": NOW + days * DAY_SECONDS}, "pricing": {"certificate_ends_at": 0.0}}
-    assert matters(builds) == [f"The certificate of trust {each}" for each in told]
+    assert matters(builds) == [f"The certificate of trust {item}" for item in told]
 
 
 def test_services_that_say_nothing_of_certificates_need_nobody() -> None:
@@ -60,9 +60,9 @@ def limits(events: list[dict[str, Any]], spent: dict[str, float | str]) -> list[
 
 def test_device_that_declined_at_its_limit_counts_as_at_its_limit() -> None:
     declined = {"device_id": "dev_a", "message": BEYOND_LIMIT}
-    (found,) = limits([declined, declined], {"a": 7.9})
-    assert found.title == "a is at its owner's privacy limit"
-    assert "round 3 of digits" in found.what
+    (result,) = limits([declined, declined], {"a": 7.9})
+    assert result.title == "a is at its owner's privacy limit"
+    assert "round 3 of digits" in result.what
     assert limits([{"device_id": "dev_a", "message": "the battery is low"}], {}) == []
     assert limits([declined | {"at": NOW - 8 * DAY_SECONDS}], {}) == []
 
@@ -79,9 +79,9 @@ def test_device_that_declined_at_its_limit_counts_as_at_its_limit() -> None:
 def test_devices_near_limit_they_began_with_are_named_nearest_first(
     spent: dict[str, float | str], told: str | None
 ) -> None:
-    found = limits([], spent)
-    assert [each.what.partition("Devices begin")[0] for each in found] == ([told] if told else [])
-    assert all("stays on the device" in each.what for each in found)
+    result = limits([], spent)
+    assert [item.what.partition("Devices begin")[0] for item in result] == ([told] if told else [])
+    assert all("stays on the device" in item.what for item in result)
 
 
 def test_what_went_without_noise_is_no_share_of_a_limit() -> None:

@@ -31,7 +31,7 @@ def document(sizes: list[int], bridges: int = 0, owners: int = 3, trust: float =
 
 def test_cliques_are_found_as_communities() -> None:
     graph = Graph.of(document([6, 4, 3], bridges=3))
-    assert [int(each) for each in np.bincount(graph.community)] == [6, 4, 3]
+    assert [int(item) for item in np.bincount(graph.community)] == [6, 4, 3]
     for start, size in ((0, 6), (6, 4), (10, 3)):
         assert len(set(graph.community[start : start + size])) == 1
 

@@ -24,7 +24,7 @@ from services.gateway.wire.convert import to_json
 NAMES = {f"d{n}": f"device {n}" for n in range(6)}
 
 
-def seat(device: str, role: str = "solo", **more: Any) -> dict[str, Any]:
+def assignment(device: str, role: str = "solo", **more: Any) -> dict[str, Any]:
     empty = {
         "group": -1,
         "head_device_id": "",
@@ -38,18 +38,18 @@ def seat(device: str, role: str = "solo", **more: Any) -> dict[str, Any]:
     return {"device_id": device, "role": role} | empty | more
 
 
-def plan(topology: str, *seats: dict[str, Any], **details: Any) -> dict[str, Any]:
-    return {"topology": topology, "seats": list(seats), "details": details, "version": 1}
+def plan(topology: str, *assignments: dict[str, Any], **details: Any) -> dict[str, Any]:
+    return {"topology": topology, "assignments": list(assignments), "details": details, "version": 1}
 
 
 def test_clusters_are_drawn_with_their_heads_and_noised_members_dashed() -> None:
     drawing = draw_plan(
         plan(
             "clusters",
-            seat("d0", "head", group=0, head_device_id="d0"),
-            seat("d1", "member", group=0, head_device_id="d0"),
-            seat("d2", "member", group=0, head_device_id="d0", noise_multiplier=0.3),
-            seat("d3", "solo", noise_multiplier=0.6),
+            assignment("d0", "head", group=0, head_device_id="d0"),
+            assignment("d1", "member", group=0, head_device_id="d0"),
+            assignment("d2", "member", group=0, head_device_id="d0", noise_multiplier=0.3),
+            assignment("d3", "solo", noise_multiplier=0.6),
         ),
         None,
         NAMES,
@@ -66,9 +66,9 @@ def test_a_mesh_link_is_drawn_once_and_told_by_trust() -> None:
     drawing = draw_plan(
         plan(
             "mesh",
-            seat("d0", "peer", neighbours=[to("d1", True)]),
-            seat("d1", "peer", neighbours=[to("d0", True), to("d2", False)], noised=True),
-            seat("d2", "peer", neighbours=[to("d1", False)], noised=True),
+            assignment("d0", "peer", neighbours=[to("d1", True)]),
+            assignment("d1", "peer", neighbours=[to("d0", True), to("d2", False)], noised=True),
+            assignment("d2", "peer", neighbours=[to("d1", False)], noised=True),
         ),
         None,
         NAMES,
@@ -84,8 +84,8 @@ def test_cells_serve_devices_on_blocks_and_others_wait() -> None:
     drawing = draw_plan(
         plan(
             "cells",
-            seat("d0", group=0, block=1, upload_seconds=0.25),
-            seat("d1", "idle"),
+            assignment("d0", group=0, block=1, upload_seconds=0.25),
+            assignment("d1", "idle"),
             cells=[{"id": "roof", "blocks": 2, "served": 1}],
         ),
         None,
@@ -98,9 +98,9 @@ def test_cells_serve_devices_on_blocks_and_others_wait() -> None:
 def test_cells_say_whose_station_is_a_process_of_its_own() -> None:
     given = plan(
         "cells",
-        seat("d0", group=0, block=0),
-        seat("d1", group=0, block=1),
-        seat("d2", group=1, block=0),
+        assignment("d0", group=0, block=0),
+        assignment("d1", group=0, block=1),
+        assignment("d2", group=1, block=0),
         cells=[{"id": cell, "blocks": 2, "served": served} for cell, served in (("roof", 2), ("hill", 1), ("dale", 0))],
         q_values={"roof": -12.5},
         lost={"dale": "its station is lost"},
@@ -120,14 +120,14 @@ def test_a_star_leads_to_the_platform_and_trust_lies_behind_it() -> None:
     ties = [{"device_a": "d0", "device_b": "d1", "direct": 0.5, "relations": []}]
     devices = [{"id": key, "name": name, "owner_id": "o", "kind": "", "state": "active"} for key, name in NAMES.items()]
     graph = Graph.of({"devices": devices, "ties": ties, "at": 0.0})
-    drawing = draw_plan(plan("star", seat("d0"), seat("d1")), graph, NAMES)
+    drawing = draw_plan(plan("star", assignment("d0"), assignment("d1")), graph, NAMES)
     assert {(link.a, link.b) for link in drawing.links if link.tone == "group"} == {("d0", PLATFORM), ("d1", PLATFORM)}
     assert [(link.a, link.b) for link in drawing.links if link.tone == "faint"] == [("d0", "d1")]
 
 
 def test_a_plan_of_thousands_is_drawn_as_groups() -> None:
-    seats = [seat(f"x{n}", "member", group=n // 10, head_device_id=f"x{n // 10 * 10}") for n in range(3000)]
-    drawing = draw_plan(plan("clusters", *seats), None, {})
+    assignments = [assignment(f"x{n}", "member", group=n // 10, head_device_id=f"x{n // 10 * 10}") for n in range(3000)]
+    drawing = draw_plan(plan("clusters", *assignments), None, {})
     assert len(drawing.nodes) == MOST_NODES
     assert "drawn as groups" in drawing.said
 
@@ -167,8 +167,8 @@ def test_time_left_is_the_median_of_rounds_done_times_rounds_left() -> None:
 def test_a_heads_share_is_its_own_and_not_its_members() -> None:
     """A head hands in Σ q of its cluster: 30 = 10 of its own and 10 of each member."""
     given_ = [a_part(d, w) for d, w in (("d0", 30.0), ("d1", 10.0), ("d2", 10.0), ("d3", 10.0))]
-    found = contributions(given_, {"d1": "d0", "d2": "d0"})
-    assert found == [("d0", 0.25), ("d1", 0.25), ("d2", 0.25), ("d3", 0.25)]
+    result = contributions(given_, {"d1": "d0", "d2": "d0"})
+    assert result == [("d0", 0.25), ("d1", 0.25), ("d2", 0.25), ("d3", 0.25)]
     assert sum(share for _, share in contributions(given_)) == pytest.approx(1.0)
     assert contributions([a_part("d0", 0.0)]) == []
 
@@ -222,7 +222,7 @@ def test_what_needs_a_person_comes_with_its_reason_the_gravest_first() -> None:
     names = Names({"d0": device}, {"o": {"name": "Ada"}})
     tasks = [task("failed", 9_000.0, 0.0), task("created", 0.0, 0.0), task("finished", 9_500.0, 0.0)]
     found = matters_of(tasks, names, ["odd", "odder"], now=10_000.0, recent_seconds=5_000.0)
-    assert [each.title for each in found] == [
+    assert [item.title for item in found] == [
         "failed failed",
         "phone changed its keys",
         "2 payments look odd",
@@ -238,7 +238,7 @@ def test_disputed_verdict_names_disputing_parties_for_at_most_a_week() -> None:
     event = {"device_id": "dev_a", "round": 3, "at": 9_000.0, "message": "says of dev_h's verdict: it came in time"}
     event["kind"] = "verdict.disputed"
     names = Names({"dev_a": {"name": "phone", "key_version": 1, "state": "active"}})
-    (found,) = matters_of([task], names, [], now=10_000.0, recent_seconds=5_000.0, events=[(task, event)])
-    assert (found.title, found.href, found.at) == ("phone disputes a verdict in digits", "/tasks/tsk_1", 9_000.0)
-    assert found.what == "Round 3: it says of dev_h's verdict: it came in time"
+    (result,) = matters_of([task], names, [], now=10_000.0, recent_seconds=5_000.0, events=[(task, event)])
+    assert (result.title, result.href, result.at) == ("phone disputes a verdict in digits", "/tasks/tsk_1", 9_000.0)
+    assert result.what == "Round 3: it says of dev_h's verdict: it came in time"
     assert matters_of([task], names, [], now=20_000.0, recent_seconds=5_000.0, events=[(task, event)]) == []

@@ -34,7 +34,7 @@ def defaults(name: str) -> dict[str, Any]:
     return {field.key: field.default for field in BY_NAME[name].fields}
 
 
-@pytest.mark.parametrize("preset", PRESETS, ids=lambda each: each.name)
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda item: item.name)
 def test_what_a_preset_begins_with_is_sound(preset: Any) -> None:
     values = defaults(preset.name) | {"rounds": 10, "min_devices": 3, "question": "How warm is it?"}
     for field in shown(preset, values):
@@ -76,13 +76,13 @@ def test_a_choice_brings_its_own_fields() -> None:
 def test_rule_pace_and_pay_of_a_star_are_sent_with_what_each_needs() -> None:
     preset, values = BY_NAME["fedavg"], defaults("fedavg")
     plain = specification(preset, "n", "", values, auto_start=False)
-    assert (plain["rule"], plain["pace"], plain["incentive"]) == ("mean", "synchronous", "none")
+    assert (plain["rule"], plain["mode"], plain["incentive"]) == ("mean", "synchronous", "none")
     assert plain["parameters"].keys() <= {"sums"}
     assert "escrow_microcredits" not in plain
-    chosen = values | {"rule": "nnm+trimmed-mean", "pace": "asynchronous", "incentive": "contribution", "escrow": 5}
+    chosen = values | {"rule": "nnm+trimmed-mean", "mode": "asynchronous", "incentive": "contribution", "escrow": 5}
     spec = specification(preset, "n", "", chosen, auto_start=False)
     assert spec["parameters"]["rule"] == {"f": 1}
-    assert spec["parameters"]["pace"] == {"buffer": 3}
+    assert spec["parameters"]["mode"] == {"buffer": 3}
     assert spec["escrow_microcredits"] == 5_000_000
     assert axes_of(spec)["incentive"] == "contribution"
 
@@ -90,8 +90,8 @@ def test_rule_pace_and_pay_of_a_star_are_sent_with_what_each_needs() -> None:
 @pytest.mark.parametrize("rule", dict(STEPPING[0].options or {}))
 def test_every_rule_of_the_form_is_one_the_platform_takes(rule: str) -> None:
     spec = specification(BY_NAME["fedavg"], "n", "", defaults("fedavg") | {"rule": rule}, auto_start=False)
-    found = choose(rule, json.dumps(spec["parameters"]))
-    assert not found.rule.why_not(3)
+    result = choose(rule, json.dumps(spec["parameters"]))
+    assert not result.rule.why_not(3)
 
 
 def test_further_keys_are_put_over_the_choices_and_nothing_else_is_lost() -> None:
@@ -99,9 +99,9 @@ def test_further_keys_are_put_over_the_choices_and_nothing_else_is_lost() -> Non
         "rounds": 3,
         "parameters": {"privacy": {"noise_max": 0.6}, "pricing": {"credits_per_point": 1}},
     }
-    found = merged(spec, '{"max_attempts": 5, "parameters": {"privacy": {"delta": 1e-9}}}')
-    assert found["max_attempts"] == 5
-    assert found["parameters"] == {"privacy": {"noise_max": 0.6, "delta": 1e-9}, "pricing": {"credits_per_point": 1}}
+    result = merged(spec, '{"max_attempts": 5, "parameters": {"privacy": {"delta": 1e-9}}}')
+    assert result["max_attempts"] == 5
+    assert result["parameters"] == {"privacy": {"noise_max": 0.6, "delta": 1e-9}, "pricing": {"credits_per_point": 1}}
     assert spec["parameters"]["privacy"] == {"noise_max": 0.6}
     assert merged(spec, "  ") == spec
     for wrong in ("{", "[1]", "3"):
@@ -149,11 +149,11 @@ def test_the_planner_is_asked_about_the_devices_chosen_alone() -> None:
     assert direct.sum() == pytest.approx(1.8)
     assert question["noise_max"] == 0.3
     answer = {"clusters": [{"members": [0, 1], "head": 1}, {"members": [2], "head": 2}], "noise": [0.0, 0.0, 0.3]}
-    seats = {seat["device_id"]: seat for seat in plan_of(answer, graph, chosen)["seats"]}
-    assert seats["d0"]["role"] == "member"
-    assert seats["d0"]["head_device_id"] == "d2"
-    assert seats["d3"]["role"] == "solo"
-    assert seats["d3"]["noise_multiplier"] == 0.3
+    assignments = {assignment["device_id"]: assignment for assignment in plan_of(answer, graph, chosen)["assignments"]}
+    assert assignments["d0"]["role"] == "member"
+    assert assignments["d0"]["head_device_id"] == "d2"
+    assert assignments["d3"]["role"] == "solo"
+    assert assignments["d3"]["noise_multiplier"] == 0.3
 
 
 def test_secure_sums_are_asked_for_in_the_form_and_say_who_sees_what_then() -> None:

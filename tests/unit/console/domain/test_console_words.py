@@ -75,7 +75,7 @@ def test_an_epsilon_without_noise_promises_nothing() -> None:
 
 
 def test_sizes() -> None:
-    assert [words.size(each) for each in (0, 80, 2736, 5 << 20, 3 << 30)] == [
+    assert [words.size(item) for item in (0, 80, 2736, 5 << 20, 3 << 30)] == [
         "0 bytes",
         "80 bytes",
         "2.7 KiB",

@@ -19,7 +19,7 @@ from coterie.learning import measurement
 from coterie.learning.training import model_bytes
 from coterie.privacy.ledger import Limit, PrivacyLedger
 from coterie.records import WorkItem
-from coterie.records.enums import Pace
+from coterie.records.enums import RoundMode
 from tests.e2e.stand_in import StandIn
 from tests.unit.coterie.agent.test_agent_rounds import module, samples
 
@@ -249,7 +249,7 @@ def test_neither_do_they_travel_when_the_task_says_that_late_work_counts(stand_i
     item, stored = item_of(stand_in), '{"form": "mean", "weight": 1, "metrics": {"loss": 0.5}}'
     agent.home.outbox.put(item.task_id, item.round, item.basis, stored, stand_in.model)
     joined = agent._enrolments[item.task_id]
-    shown = replace(joined.specification, pace=Pace.ASYNCHRONOUS)
+    shown = replace(joined.specification, mode=RoundMode.ASYNCHRONOUS)
     agent._enrolments._tasks[item.task_id] = replace(joined, specification=shown)
     agent._bench.finish_left_over(replace(item, round=item.round + 1))
     assert stand_in.reports[item.round, "dev_1"]["metrics"] == {}

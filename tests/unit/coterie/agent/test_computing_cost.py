@@ -70,9 +70,9 @@ def test_energy_is_shared_by_processor_time(tmp_path: Path) -> None:
 def test_processor_time_becomes_cycles_and_measurements_settle() -> None:
     with Meter() as meter:
         sum(range(200_000))
-    found = meter.effort(100)
+    result = meter.effort(100)
     assert meter.seconds > 0
-    assert found.cycles_per_sample == pytest.approx(meter.seconds * found.hertz / 100)
+    assert result.cycles_per_sample == pytest.approx(meter.seconds * result.hertz / 100)
     later = Effort(300.0, 2e9, 3.0).after(Effort(100.0, 1e9, 1.0))
     assert (later.cycles_per_sample, later.hertz, later.joules_per_sample) == (200.0, 1.5e9, 2.0)
     assert Effort(300.0, 2e9).after(Effort(100.0, 1e9, 1.0)).joules_per_sample is None

@@ -37,12 +37,12 @@ class Counter:
 
     @property
     def samples(self) -> int:
-        found: int = self._or("samples", lambda: self.held)
-        return found
+        result: int = self._or("samples", lambda: self.held)
+        return result
 
     def parameters(self) -> Tensors:
-        found: Tensors = self._or("parameters", lambda: {"w": self.state.copy()})
-        return found
+        result: Tensors = self._or("parameters", lambda: {"w": self.state.copy()})
+        return result
 
     def load(self, tensors: Tensors) -> None:
         self.state = np.array(tensors["w"])
@@ -53,8 +53,8 @@ class Counter:
         self.state = self.state + np.float32(1.0)
 
     def evaluate(self) -> Mapping[str, float]:
-        found: Mapping[str, float] = self._or("evaluate", lambda: {"loss": float(self.state[0])})
-        return found
+        result: Mapping[str, float] = self._or("evaluate", lambda: {"loss": float(self.state[0])})
+        return result
 
     def _or(self, name: str, otherwise: Callable[[], Any]) -> Any:
         # The first round only: a learner that recovers must take part again.

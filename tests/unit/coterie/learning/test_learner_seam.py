@@ -177,11 +177,11 @@ print([str(result.outcome) for result in summary.rounds], summary.rounds[-1].met
 def test_a_numpy_learner_runs_where_there_is_no_torch(tmp_path: Path) -> None:
     training = {"learning_rate": 0.1, "epochs": 10, "batch_size": 5}
     with StandIn(save(START), rounds=3, training=training) as server:
-        found = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-W", "error", "-c", WITHOUT_TORCH, server.url, str(tmp_path)],
             capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
-    assert found.stdout.strip() == "['accepted', 'accepted', 'accepted'] True", found.stderr
+    assert result.stdout.strip() == "['accepted', 'accepted', 'accepted'] True", result.stderr
 
 
 def test_either_a_learner_or_a_model_is_given(tmp_path: Path) -> None:

@@ -133,8 +133,8 @@ def test_clipped_gradients_under_a_wide_bound_equal_the_mean_gradient() -> None:
     for bound in (1e6, math.inf):
         total = trainer.gradient_sum(np.arange(30), bound)
         assert list(total) == ["weight", "bias"]
-        for found, expected in zip(total.values(), mean, strict=True):
-            assert np.allclose(found / 30, expected.numpy(), atol=1e-6)
+        for result, expected in zip(total.values(), mean, strict=True):
+            assert np.allclose(result / 30, expected.numpy(), atol=1e-6)
     one = trainer.gradient_sum(np.array([3]), 1e-3)
     assert np.linalg.norm(np.concatenate([value.ravel() for value in one.values()])) == pytest.approx(1e-3, rel=1e-4)
 

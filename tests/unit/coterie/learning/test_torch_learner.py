@@ -32,8 +32,8 @@ class Texts(torch.nn.Module):
 
     def forward(self, words: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         counted: torch.Tensor = self.words(words).sum(dim=1) / lengths[:, None]
-        found: torch.Tensor = self.out(counted)
-        return found
+        result: torch.Tensor = self.out(counted)
+        return result
 
 
 def texts(count: int = 9) -> dict[str, torch.Tensor]:
@@ -74,8 +74,8 @@ def test_stacked_datasets_lists_and_loaders_of_dicts_train_alike() -> None:
         measured.append(learner.evaluate())
         learner.train(Instructions(epochs=2, batch_size=4, learning_rate=0.5), 3)
         assert learner.evaluate()["loss"] < measured[-1]["loss"]
-    for found in measured[1:]:
-        assert found == pytest.approx(measured[0])
+    for result in measured[1:]:
+        assert result == pytest.approx(measured[0])
 
 
 def test_the_samples_of_a_batch_are_counted_wherever_they_are() -> None:
@@ -165,7 +165,7 @@ def test_batches_with_time_in_front_are_counted_by_their_targets() -> None:
     source = [(torch.full((3, 1), float(place)), place % 2) for place in range(6)]
 
     def collate(samples: list[tuple[torch.Tensor, int]]) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.stack([each for each, _ in samples], dim=1), torch.tensor([label for _, label in samples])
+        return torch.stack([item for item, _ in samples], dim=1), torch.tensor([label for _, label in samples])
 
     class Last(torch.nn.Linear):
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:

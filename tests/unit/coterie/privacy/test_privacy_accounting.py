@@ -198,10 +198,10 @@ def test_left_out_charge_at_multiplier_one_matches_the_replaced_audit() -> None:
 @given(MULTIPLIERS)
 def test_replacing_is_twice_the_distance(multiplier: float) -> None:
     """Gaussian: multiplier halved, ρ times 4. Laplace: ε doubled. A replaced charge stays as it is."""
-    found = replaced(gaussian(multiplier))
-    assert found.rho == pytest.approx(accounting.gaussian_charge("t", 0, "u", "example", multiplier / 2).rho)
+    result = replaced(gaussian(multiplier))
+    assert result.rho == pytest.approx(accounting.gaussian_charge("t", 0, "u", "example", multiplier / 2).rho)
     assert replaced(laplace(0.25)).epsilon == 0.5
-    assert replaced(found) == found
+    assert replaced(result) == result
 
 
 def test_a_replaced_record_of_a_sample_costs_no_less_than_one_left_out() -> None:

@@ -143,9 +143,9 @@ def test_an_example_whose_gradient_is_not_finite_moves_the_sum_by_nothing(method
     inputs, targets = examples(5)
     others = clipped_gradients(network(), nn.functional.cross_entropy, inputs[1:], targets[1:], 0.5, method=method)
     inputs[0] = torch.nan
-    found = clipped_gradients(network(), nn.functional.cross_entropy, inputs, targets, 0.5, method=method)
+    result = clipped_gradients(network(), nn.functional.cross_entropy, inputs, targets, 0.5, method=method)
     for name, value in others.total.items():
-        torch.testing.assert_close(found.total[name], value)
+        torch.testing.assert_close(result.total[name], value)
     with pytest.raises(ValueError, match="an example's gradient is not finite"):
         clipped_gradients(network(), nn.functional.cross_entropy, inputs, targets, math.inf, method=method)
 

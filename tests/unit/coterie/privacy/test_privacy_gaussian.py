@@ -102,6 +102,6 @@ def test_an_impossible_epsilon_is_refused_with_its_value(epsilon: float) -> None
 @pytest.mark.parametrize("epsilon", [1e-100, 1e-300, 5e-324])
 def test_next_to_no_epsilon_needs_the_noise_of_none_and_no_endless_search(epsilon: float, delta: float) -> None:
     """At ε = 0, δ(σ) = 2Φ(1/2σ) − 1 = erf(1/(2√2 σ))."""
-    found = exact_multiplier(epsilon, delta)
-    assert math.erf(1.0 / (2.0 * math.sqrt(2.0) * found)) == pytest.approx(delta, rel=1e-6)
-    assert exact_multipliers(np.array([epsilon, 1.0]), delta)[0] == pytest.approx(found, rel=1e-6)
+    result = exact_multiplier(epsilon, delta)
+    assert math.erf(1.0 / (2.0 * math.sqrt(2.0) * result)) == pytest.approx(delta, rel=1e-6)
+    assert exact_multipliers(np.array([epsilon, 1.0]), delta)[0] == pytest.approx(result, rel=1e-6)

@@ -125,13 +125,13 @@ def test_a_clerk_need_not_be_in_its_own_circle(sum_fixture: SumFixture) -> None:
 def test_first_use_keeps_the_keys_and_refuses_others_later(sum_fixture: SumFixture) -> None:
     terms, circle = sum_fixture.terms(), Circle(mode="first-use")
     check(sum_fixture, terms, circle=circle)
-    kept = first_seen(terms, myself("dev_07"), circle)
-    assert set(kept.seen) == set(names(4))
-    check(sum_fixture, terms, circle=kept)
-    posing = dataclasses.replace(kept, seen={**kept.seen, "dev_02": Member(bytes(32), owner_of("dev_02"))})
+    retained = first_seen(terms, myself("dev_07"), circle)
+    assert set(retained.seen) == set(names(4))
+    check(sum_fixture, terms, circle=retained)
+    posing = dataclasses.replace(retained, seen={**retained.seen, "dev_02": Member(bytes(32), owner_of("dev_02"))})
     with pytest.raises(TermsRefused, match="ANOTHER KEY"):
         check(sum_fixture, terms, circle=posing)
-    assert company_of(sum_fixture.participants, "dev_07", dataclasses.replace(kept, company_least=1)) == []
+    assert company_of(sum_fixture.participants, "dev_07", dataclasses.replace(retained, company_least=1)) == []
     assert first_seen(terms, myself("dev_07"), Circle()) == Circle()
 
 

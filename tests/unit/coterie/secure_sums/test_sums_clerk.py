@@ -256,7 +256,7 @@ def test_company_is_the_largest_set_in_which_nobody_is_lonely(people: list[tuple
     ]
     best = in_company(letters, keys)
     assert best in content
-    assert all(each <= best for each in content)
+    assert all(item <= best for item in content)
 
 
 def test_two_devices_with_one_key_are_one_companion() -> None:

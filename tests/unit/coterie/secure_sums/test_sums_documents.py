@@ -182,7 +182,7 @@ def test_a_signature_that_is_none_is_no_error(signature: bytes) -> None:
 def test_candidates_and_survivors_are_read_as_they_were_written() -> None:
     candidates = [Candidate(f"dev_{at}", bytes([at]) * 32, bytes(32), b"\2" * 32, b"\3" * 64) for at in range(3)]
     assert read_candidates(candidates_text(reversed(candidates))) == candidates
-    survivors = [(each.device, each.root) for each in candidates]
+    survivors = [(candidate.device, candidate.root) for candidate in candidates]
     assert read_survivors(survivors_text(survivors)) == survivors
     for text in ("[]x", '[["a"]]', "{}", candidates_text(candidates).replace("00", "0g")):
         with pytest.raises(BadTerms):

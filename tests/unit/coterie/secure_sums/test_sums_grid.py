@@ -75,9 +75,9 @@ def test_what_no_grid_serves_is_refused(devices: int, elements: int, clip_norm: 
     ],
 )
 def test_a_device_names_what_is_wrong_with_a_grid(grid: Grid, fault: str) -> None:
-    found = grid.faults(10)
-    assert found is not None
-    assert fault in found
+    result = grid.faults(10)
+    assert result is not None
+    assert fault in result
 
 
 def test_sums_beyond_what_so_many_devices_can_make_are_noticed() -> None:

@@ -133,9 +133,9 @@ class Device:
         return PrivacyLedger(self.folder / "ledger.db", self.limit)
 
     def state(self) -> DeviceState:
-        found = DeviceState.load(self.memory)
-        assert found is not None
-        return found
+        result = DeviceState.load(self.memory)
+        assert result is not None
+        return result
 
     def round(self, work: WorkItem) -> Any:
         """Does the round as a fresh process would."""

@@ -163,12 +163,12 @@ def test_any_answer_becomes_a_share_of_the_range(answer: float) -> None:
 
 def test_the_estimate_is_the_mean_with_chebyshev_s_bound() -> None:
     """Shares 0.25, 0.5, 0.75 and variances 0.1, 0.2, 0.15: mean 20, deviation √0.45/3·20, bound that over √0.05."""
-    found = estimate(QUESTION, 1.5, [0.1, 0.2, 0.15])
-    assert found.mean == pytest.approx(20.0)
-    assert found.total_variance == pytest.approx(0.45)
-    assert found.standard_error == pytest.approx(4.4721, abs=1e-4)
-    assert found.error == pytest.approx(20.0, abs=1e-4)
-    assert found.answers == 3
+    result = estimate(QUESTION, 1.5, [0.1, 0.2, 0.15])
+    assert result.mean == pytest.approx(20.0)
+    assert result.total_variance == pytest.approx(0.45)
+    assert result.standard_error == pytest.approx(4.4721, abs=1e-4)
+    assert result.error == pytest.approx(20.0, abs=1e-4)
+    assert result.answers == 3
 
 
 @pytest.mark.parametrize("variances", [[], [math.nan], [-1.0], [math.inf]])
@@ -195,9 +195,9 @@ def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
     shares, variances = draw.uniform(0, 1, 9), draw.uniform(0.001, 0.02, 9)
     truth = QUESTION.low + shares.mean() * QUESTION.span
     sums = (shares + draw.standard_normal((4000, 9)) * np.sqrt(variances)).sum(axis=1)
-    found = [estimate(QUESTION, float(total), variances) for total in sums]
-    off = np.array([abs(each.mean - truth) for each in found])
-    covered = float((off <= found[0].interval).mean())
+    result = [estimate(QUESTION, float(total), variances) for total in sums]
+    off = np.array([abs(item.mean - truth) for item in result])
+    covered = float((off <= result[0].interval).mean())
     assert covered == pytest.approx(0.95, abs=3 * np.sqrt(0.95 * 0.05 / 4000))
-    assert (off <= found[0].error).mean() > 0.999
-    assert found[0].error == pytest.approx(np.sqrt(20.0) / 1.959964 * found[0].interval, rel=1e-6)
+    assert (off <= result[0].error).mean() > 0.999
+    assert result[0].error == pytest.approx(np.sqrt(20.0) / 1.959964 * result[0].interval, rel=1e-6)

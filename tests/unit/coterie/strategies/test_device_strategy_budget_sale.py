@@ -106,10 +106,10 @@ def test_computing_is_measured_priced_and_told_to_nobody(tmp_path: Path) -> None
     """Before its first sale a device looks at a few samples; while it sells it measures, and nothing of it is sent."""
     device = Device(tmp_path, {"costs": COSTS, "computing": {"kappa": 1e-30}, "answer": 4})
     delivery = BudgetSale().prepare(device.context(work_item(), linear_trainer(), stored_model(tmp_path)))
-    kept = device.home.private_settings()
-    assert kept["effort"]["cycles_per_sample"] > 0
-    assert kept["effort"]["hertz"] > 0
-    assert (kept["costs"], kept["answer"]) == (COSTS, 4)
+    retained = device.home.private_settings()
+    assert retained["effort"]["cycles_per_sample"] > 0
+    assert retained["effort"]["hertz"] > 0
+    assert (retained["costs"], retained["answer"]) == (COSTS, 4)
     assert not {"effort", "computing", "cycles"} & set(json.loads(delivery.report()))
 
 
@@ -192,8 +192,8 @@ def test_without_noise_the_steps_are_those_of_clipped_gradient_descent(tmp_path:
     change = noised_descent(context.learner, context.model(), steps, 0.3, lambda total, sensitivity, multiplier: total)
     by_hand = linear_trainer()
     for _ in range(3):
-        found, gradient = by_hand.parameters(), by_hand.gradient_sum(np.arange(40), 0.4)
-        by_hand.load({name: value - 0.5 * gradient[name] / 40 for name, value in found.items()})
+        result, gradient = by_hand.parameters(), by_hand.gradient_sum(np.arange(40), 0.4)
+        by_hand.load({name: value - 0.5 * gradient[name] / 40 for name, value in result.items()})
     for name, value in by_hand.parameters().items():
         assert np.allclose(change[name], value, atol=1e-6)
 

@@ -119,13 +119,13 @@ def test_data_that_drift_change_the_chosen_model_within_two_rounds(tmp_path: Pat
     """A settled device compares its own model alone; the round after its loss rose it compares all of them again."""
     bench = Bench(tmp_path, slope=2.0)
     told = [bench.round([-2.0, 2.0], round=number) for number in range(1, 6)]
-    assert [each.model_index for each in told] == [1] * 5
+    assert [item.model_index for item in told] == [1] * 5
     one = 4.0  # a model is one number of four bytes
-    assert [each.metrics["broadcast_bytes"] for each in told] == [2 * one] * 3 + [one] * 2
+    assert [item.metrics["broadcast_bytes"] for item in told] == [2 * one] * 3 + [one] * 2
     inputs = torch.linspace(-1.0, 1.0, 20)[:, None]
     bench.trainer = TorchLearner(line(0.0), (inputs, -2.0 * inputs), loss=torch.nn.functional.mse_loss)
     drifted = [bench.round([-2.0, 2.0], round=number) for number in (6, 7, 8)]
-    assert [each.model_index for each in drifted] == [1, 0, 0]
+    assert [item.model_index for item in drifted] == [1, 0, 0]
     assert drifted[1].metrics["compared"] == 2.0
 
 
@@ -145,10 +145,10 @@ def test_the_history_survives_on_disk_and_a_repeated_round_counts_once(tmp_path:
     bench.round([-2.0, 1.0], round=1)
     bench.round([3.0, -1.0], round=2)
     bench.round([3.0, -1.0], round=2)
-    found = read_history(bench.context([0.0, 0.0], round=3))
-    assert {number: each.model for number, each in found.items()} == {1: 1, 2: 0}
-    assert found[1].margin > 0
-    assert found[1].loss > 0
+    result = read_history(bench.context([0.0, 0.0], round=3))
+    assert {number: item.model for number, item in result.items()} == {1: 1, 2: 0}
+    assert result[1].margin > 0
+    assert result[1].loss > 0
     assert read_history(bench.context([0.0, 0.0], round=2)).keys() == {1}
 
 
@@ -200,8 +200,8 @@ def test_a_settled_device_looks_at_all_models_when_its_loss_rises(tmp_path: Path
     for number in (1, 2, 3):
         bench.round([-2.0, -1.0, 1.0], round=number)
     assert bench.round([2.0, -1.0, 0.5], round=4).metrics["compared"] == 1.0
-    found = bench.round([2.0, -1.0, 0.5], round=5)
-    assert (found.metrics["compared"], found.model_index) == (3.0, 0)
+    result = bench.round([2.0, -1.0, 0.5], round=5)
+    assert (result.metrics["compared"], result.model_index) == (3.0, 0)
 
 
 def test_beside_noise_what_device_fetches_follows_from_choices_it_told(tmp_path: Path) -> None:

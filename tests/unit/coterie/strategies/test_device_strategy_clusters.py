@@ -142,7 +142,7 @@ class Circle:
         values |= {
             "task_id": "tsk_1", "round": 1, "attempt": 1, "role": role, "plan_version": 1, "peers": peers,
             "model_digests": (self.model(0.0),), "model_lines": (0,), "previous_digests": (), "deadline_at": 0.0,
-            "noise_multiplier": 0.0, "self_weight": 95.0, "weight_alone": 61.0,
+            "noise_multiplier": 0.0, "self_weight": 95.0, "solo_weight": 61.0,
             "training": {"clip_norm": 1.0}, "parameters": PARAMETERS,
             "privacy_unit": "device", "topology": "clusters", "privacy": "trust", "incentive": "payoff",
         }  # fmt: skip
@@ -341,11 +341,11 @@ def test_what_is_damaged_forged_or_worthless_is_rejected_and_rest_goes_on(
     forge(circle, "a", header, body, damage=damage)
     circle.send("b", direction(2))
     delivery = circle.close(("a", "b"), direction(3))
-    found = outcomes(delivery)
-    assert found["a"][0] == "rejected"
-    assert note in found["a"][1]
+    result = outcomes(delivery)
+    assert result["a"][0] == "rejected"
+    assert note in result["a"][1]
     if header.sender != "b":
-        assert found["b"][0] == "delivered"
+        assert result["b"][0] == "delivered"
         assert delivery.weight == 185.0
 
 
@@ -359,10 +359,10 @@ def test_who_repeats_models_last_change_or_another_members_update_is_found(circl
     circle.send("a", 0.4 * move, **places)
     circle.send("b", direction(2), **places)
     circle.send("c", 0.7 * direction(2), **places)
-    found = outcomes(circle.close(("a", "b", "c"), direction(3), **places))
-    assert found["a"] == ("rejected", "its update is a copy of the model's last change")
-    assert found["b"][0] == "delivered"
-    assert found["c"] == ("rejected", "its update is a copy of b")
+    result = outcomes(circle.close(("a", "b", "c"), direction(3), **places))
+    assert result["a"] == ("rejected", "its update is a copy of the model's last change")
+    assert result["b"][0] == "delivered"
+    assert result["c"] == ("rejected", "its update is a copy of b")
 
 
 def test_noise_only_member_is_detected_and_learning_member_is_not(circle: Circle) -> None:
@@ -375,7 +375,7 @@ def test_noise_only_member_is_detected_and_learning_member_is_not(circle: Circle
         seen[number] = outcomes(circle.close(("a", "b"), aim + direction(50 + number, norm=0.7), round=number))
         # A crash after the tallies were stored changes nothing.
         assert outcomes(circle.close(("a", "b"), aim + direction(50 + number, norm=0.7), round=number)) == seen[number]
-    assert {found["a"][0] for found in seen.values()} == {"delivered"}
+    assert {result["a"][0] for result in seen.values()} == {"delivered"}
     assert [seen[number]["b"][0] for number in (1, 2, 3)] == ["delivered"] * 2 + ["rejected"]
     assert "nothing but noise" in seen[4]["b"][1]
 

@@ -177,12 +177,12 @@ def test_state_comes_back_from_disk_as_it_was(tmp_path: Path) -> None:
     learner = MeshState(np.arange(3.0), np.ones(3), 0.25, 7)
     state = DeviceState(learner, Stream(2**62, 3, 11), 4, 9, 1.5, {"loss": 0.5, "heard": 1.0})
     state.save(TaskState(tmp_path))
-    found = DeviceState.load(TaskState(tmp_path))
-    assert found is not None
-    assert np.array_equal(found.learner.parameters, learner.parameters)
-    assert (found.stream, found.steps, found.round, found.online_loss) == (state.stream, 4, 9, 1.5)
-    assert (found.learner.step_size, found.learner.batch_size) == (0.25, 7)
-    assert found.metrics == state.metrics
+    result = DeviceState.load(TaskState(tmp_path))
+    assert result is not None
+    assert np.array_equal(result.learner.parameters, learner.parameters)
+    assert (result.stream, result.steps, result.round, result.online_loss) == (state.stream, 4, 9, 1.5)
+    assert (result.learner.step_size, result.learner.batch_size) == (0.25, 7)
+    assert result.metrics == state.metrics
 
 
 # --- measuring --------------------------------------------------------------------------------------------------------

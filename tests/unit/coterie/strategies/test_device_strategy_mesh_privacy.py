@@ -104,9 +104,9 @@ def test_raw_parameters_kept_from_before_are_not_sent_once_noise_is_due(
 ) -> None:
     ada.round(work_for(ada, [bobby], 1))
     send_only(ada, work_for(ada, [bobby], 2))
-    kept = Outgoing.load(ada.memory)
-    assert kept is not None
-    assert kept.scale == 0.0
+    retained = Outgoing.load(ada.memory)
+    assert retained is not None
+    assert retained.scale == 0.0
     ada.round(work_for(ada, [bobby], 2, noised=True, trusted=False, plan_version=2, attempt=2))
     drawn = Outgoing.load(ada.memory)
     assert drawn is not None

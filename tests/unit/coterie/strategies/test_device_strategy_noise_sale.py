@@ -127,18 +127,18 @@ def test_a_head_takes_the_letter_of_a_member_that_sold(circle: Circle) -> None:
 
 @settings(max_examples=40)
 @given(
-    seat=st.floats(0.01, 10.0),
+    assignment=st.floats(0.01, 10.0),
     price=st.integers(0, 10**9),
     risk=st.floats(0.0, 10.0),
     quadratic=st.floats(0.01, 100.0),
 )
 def test_nobody_is_noisier_than_its_seat_nor_raw(
-    tmp_path_factory: pytest.TempPathFactory, seat: float, price: int, risk: float, quadratic: float
+    tmp_path_factory: pytest.TempPathFactory, assignment: float, price: int, risk: float, quadratic: float
 ) -> None:
     circle = Circle(tmp_path_factory.mktemp("circle"))
-    work = selling(circle, "solo", noise_multiplier=seat, price_microcredits=price, external_risk=risk)
+    work = selling(circle, "solo", noise_multiplier=assignment, price_microcredits=price, external_risk=risk)
     limit = Limit(1e12, 1e-5, "device")
     delivery = Clusters().prepare(context_of(circle, work, limit, quadratic=quadratic))
     (use,) = delivery.privacy
-    assert 0.0 < use.multiplier <= seat * (1.0 + 1e-12)
-    assert 0.5 / use.multiplier**2 == pytest.approx(0.5 / seat**2 + delivery.budget, rel=1e-9)
+    assert 0.0 < use.multiplier <= assignment * (1.0 + 1e-12)
+    assert 0.5 / use.multiplier**2 == pytest.approx(0.5 / assignment**2 + delivery.budget, rel=1e-9)

@@ -35,13 +35,13 @@ def test_growing_device_joins_every_round_and_reports_best_model_regret(tmp_path
     everything, draw = samples(5, 600), np.random.default_rng(1)
     # Labels that no linear model gets right, so that the minimum is inside and not at infinity.
     everything[1][::3] = 2 - everything[1][::3]
-    ada, size = Device(office, tmp_path, "ada", data=tuple(each[:300] for each in everything)), 300
+    ada, size = Device(office, tmp_path, "ada", data=tuple(item[:300] for item in everything)), 300
     sizes = []
     for number in range(1, ROUNDS + 1):
         told = ada.round(work_for(ada, [], round=number, rounds=ROUNDS, privacy="none"))
         sizes.append(size)
         size += int(draw.integers(10, 31))
-        ada.data = tuple(each[:size] for each in everything)
+        ada.data = tuple(item[:size] for item in everything)
     state = ada.state()
     assert [step for step, *_ in state.growth] == list(range(ROUNDS))
     batches, stream = [], Stream(5)
@@ -68,7 +68,7 @@ def test_a_device_whose_data_shrinks_below_a_batch_goes_on(tmp_path: Path) -> No
     office, all_of_it = PostOffice(tmp_path), samples(5, 40)
     ada = Device(office, tmp_path, "ada", data=all_of_it)
     for number, size in ((1, 40), (2, 5), (3, 20)):
-        ada.data = tuple(each[:size] for each in all_of_it)
+        ada.data = tuple(item[:size] for item in all_of_it)
         told = ada.round(work_for(ada, [], round=number, rounds=3, privacy="none"))
         assert told.weight == size
     assert [len(batch) for batch in ada.state().seen()] == [8, 5, 8]

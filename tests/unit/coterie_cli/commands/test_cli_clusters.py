@@ -1,4 +1,4 @@
-"""What the command says about clusters: a plan's seats, and a device's own limit."""
+"""What the command says about clusters: a plan's assignments, and a device's own limit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from coterie.agent.home import DeviceHome, DeviceIdentity
-from coterie.records import Plan, Seat, Task
+from coterie.records import Assignment, Plan, Task
 from coterie_cli.commands import task as task_commands
 from coterie_cli.main import app
 from tests.answers import made
@@ -19,12 +19,12 @@ PLAN = made(
     Plan,
     version=3,
     topology="clusters",
-    seats=[
-        made(Seat, device_id="dev_s", role="solo", group=-1, noise_multiplier=0.6, weight=62.25, payoff=32.37),
-        made(Seat, device_id="dev_m", role="member", noise_multiplier=0.18, weight=96.0, payoff=48.9),
-        made(Seat, device_id="dev_z", role="head", weight=96.83, payoff=49.2),
+    assignments=[
+        made(Assignment, device_id="dev_s", role="solo", group=-1, noise_multiplier=0.6, weight=62.25, payoff=32.37),
+        made(Assignment, device_id="dev_m", role="member", noise_multiplier=0.18, weight=96.0, payoff=48.9),
+        made(Assignment, device_id="dev_z", role="head", weight=96.83, payoff=49.2),
     ],
-    details={"stable": True, "blocking": None, "mean_payoff": 43.49, "mean_alone": 32.37},
+    details={"stable": True, "blocking": None, "mean_payoff": 43.49, "mean_solo_payoff": 32.37},
 )
 
 

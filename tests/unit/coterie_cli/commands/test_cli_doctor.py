@@ -57,8 +57,8 @@ def test_an_open_folder_is_bad_and_says_the_command(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir(mode=0o755)
     data.chmod(0o755)
-    (found,) = doctor.folder(data)
-    assert (found.state, found.advice) == ("bad", f"chmod 700 {data}")
+    (result,) = doctor.folder(data)
+    assert (result.state, result.advice) == ("bad", f"chmod 700 {data}")
 
 
 @pytest.mark.parametrize(("seconds", "state"), [(0.0, "ok"), (-4.0, "ok"), (6.0, "bad"), (-3600.0, "bad")])
@@ -68,15 +68,15 @@ def test_a_clock_that_is_off(seconds: float, state: str) -> None:
 
 def test_little_room_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "LITTLE_DISK", 1 << 60)
-    (found,) = doctor.disk(tmp_path / "not" / "yet")
-    assert (found.state, str(tmp_path) in found.found) == ("warn", True)
+    (result,) = doctor.disk(tmp_path / "not" / "yet")
+    assert (result.state, str(tmp_path) in result.found) == ("warn", True)
 
 
 def test_without_a_platform_it_says_how_to_start_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "environ", os.environ | {"COTERIE_DATABASE_URL": "", "COTERIE_BLOB_URL": ""})
     told = CliRunner().invoke(app, ["doctor", "--url", "http://127.0.0.1:1", "--json"])
-    report = {each["check"]: each for each in json.loads(told.stdout)}
+    report = {load["check"]: load for load in json.loads(told.stdout)}
     assert told.exit_code == 0
     assert report["platform"]["state"] == "warn"
     assert report["database of trust"]["state"] == "ok"

@@ -33,9 +33,9 @@ def told(accuracies: Sequence[float | None], paid: int, events: Sequence[Event] 
 
 def test_an_accuracy_point_costs_what_was_paid_over_the_points_gained() -> None:
     """From 10 % to 60 % for 5 credits: 50 points at 0.1 credits each."""
-    found = told([None, 0.1, 0.4, 0.6], 5_000_000)
-    assert found.accuracy_points == pytest.approx(50.0)
-    assert found.microcredits_per_accuracy_point == pytest.approx(100_000)
+    result = told([None, 0.1, 0.4, 0.6], 5_000_000)
+    assert result.accuracy_points == pytest.approx(50.0)
+    assert result.microcredits_per_accuracy_point == pytest.approx(100_000)
 
 
 @pytest.mark.parametrize("accuracies", [[], [None], [0.5], [0.6, 0.5], [0.5, 0.5]])

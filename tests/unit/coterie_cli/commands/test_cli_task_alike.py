@@ -47,9 +47,9 @@ RANGE = ("--low", "0", "--high", "10")
 
 
 def test_public_records_become_a_surveys_parameters(run: Any) -> None:
-    found = run(RECORDS, *RANGE, "--group", "dev_a, dev_b", "--json")
-    assert found.exit_code == 0, found.output
-    told = json.loads(found.stdout)
+    result = run(RECORDS, *RANGE, "--group", "dev_a, dev_b", "--json")
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
     parameters = CorrelatedParameters.read({"alike": told["alike"]})
     (group,) = parameters.alike
     assert group.devices == ("dev_a", "dev_b")
@@ -71,9 +71,9 @@ def test_public_records_become_a_surveys_parameters(run: Any) -> None:
     ],
 )
 def test_a_file_that_holds_no_records_is_refused_with_the_place(run: Any, text: str, why: str) -> None:
-    found = run(text, *RANGE)
-    assert (found.exit_code, "Traceback" in found.output) == (1, False)
-    assert why in str(found.exception)
+    result = run(text, *RANGE)
+    assert (result.exit_code, "Traceback" in result.output) == (1, False)
+    assert why in str(result.exception)
 
 
 def test_owner_sets_the_value_of_privacy_and_changes_nothing_else(tmp_path: Path) -> None:

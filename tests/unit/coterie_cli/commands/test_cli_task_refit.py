@@ -83,12 +83,12 @@ NOISES = ("0.0", "0.1", "0.2", "0.3", "0.4", "0.5", "0.6")
 
 
 def test_the_constants_come_back_from_what_the_publisher_measured(run: Any) -> None:
-    found = json.loads(run(*NOISES, "--json").stdout)
-    assert [each["noise"] for each in found["measured"]] == pytest.approx([float(noise) for noise in NOISES])
-    assert found["loss_rmse"] < 1e-4
-    fitted = QualityModel(loss_fit=tuple(found["loss_fit"]), quality_offset=found["quality_offset"])
+    result = json.loads(run(*NOISES, "--json").stdout)
+    assert [item["noise"] for item in result["measured"]] == pytest.approx([float(noise) for noise in NOISES])
+    assert result["loss_rmse"] < 1e-4
+    fitted = QualityModel(loss_fit=tuple(result["loss_fit"]), quality_offset=result["quality_offset"])
     assert float(fitted.loss(0.35, 1.5)) == pytest.approx(float(TRUTH.loss(0.35, 1.5)), rel=1e-2)
-    assert found["quality_slope"] == pytest.approx(30.0, rel=1e-6)
+    assert result["quality_slope"] == pytest.approx(30.0, rel=1e-6)
 
 
 def test_the_table_shows_the_error_of_the_fit(run: Any) -> None:
@@ -104,11 +104,11 @@ def test_too_few_tasks_are_refused_with_what_to_do(run: Any) -> None:
 
 
 def test_a_market_tells_its_curvature_with_the_error_of_the_fit(run: Any) -> None:
-    found = json.loads(run("market", "--json").stdout)
-    assert found["curvature"] == pytest.approx(0.4)
-    assert found["rmse"] < 1e-9
-    assert (found["elements"], found["clip_norm"]) == (100.0, 2.0)
-    assert [each["delivered"][1]["samples"] for each in found["measured"]] == [30.0] * 5
+    result = json.loads(run("market", "--json").stdout)
+    assert result["curvature"] == pytest.approx(0.4)
+    assert result["rmse"] < 1e-9
+    assert (result["elements"], result["clip_norm"]) == (100.0, 2.0)
+    assert [item["delivered"][1]["samples"] for item in result["measured"]] == [30.0] * 5
     shown = run("market").stdout
     assert "curvature 0.4 ±" in shown
     assert "error of the fit" in shown

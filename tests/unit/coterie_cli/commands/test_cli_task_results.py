@@ -60,7 +60,7 @@ class Platform:
 
     def models(self, task_id: str) -> list[Model]:
         figures: Sequence[dict[str, float]] = [{"accuracy": 0.1, "loss": 2.3}, {"accuracy": 0.6, "loss": 1.2}, {}]
-        return [made(Model, version=n, digest=f"{n:064x}", metrics=each, agreed=each) for n, each in enumerate(figures)]
+        return [made(Model, version=n, digest=f"{n:064x}", metrics=item, agreed=item) for n, item in enumerate(figures)]
 
     def measurements(self, task_id: str, version: int, *, line: int = 0) -> list[Measurement]:
         return [made(Measurement, device_id="dev_1", samples=30.0, metrics={"accuracy": 0.5 + version / 10})]

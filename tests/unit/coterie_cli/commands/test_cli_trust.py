@@ -111,9 +111,9 @@ def test_show_gives_three_numbers_and_json_the_same(stand: Stand) -> None:
         ["indirect", "0.500"],
         ["combined", "0.100"],
     ]
-    found = json.loads(run("show", "dev_1", "watch", "--json")[1])
-    assert (found["direct"], found["indirect"], found["trust"]) == (0.0, 0.5, 0.1)
-    assert "path" not in found
+    result = json.loads(run("show", "dev_1", "watch", "--json")[1])
+    assert (result["direct"], result["indirect"], result["trust"]) == (0.0, 0.5, 0.1)
+    assert "path" not in result
 
 
 def test_peers_and_relations_go_by_name(stand: Stand) -> None:

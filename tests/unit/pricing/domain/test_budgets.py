@@ -47,14 +47,14 @@ def by_enumeration(market: Market, price: float) -> list[Vector]:
     """Every equilibrium: all supports tried, the complementary ones kept."""
     n = market.devices
     full = np.column_stack([market.exposure(np.eye(n)[j]) for j in range(n)])
-    m, found = market.target(price), []
+    m, result = market.target(price), []
     for support in product([False, True], repeat=n):
         on = np.array(support)
         rho = np.zeros(n)
         rho[on] = np.linalg.solve(full[np.ix_(on, on)], m[on])
         if (rho >= 0).all() and (full @ rho - m >= -1e-12).all():
-            found.append(rho)
-    return found
+            result.append(rho)
+    return result
 
 
 @settings(max_examples=60, deadline=None)

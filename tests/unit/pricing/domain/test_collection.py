@@ -79,10 +79,10 @@ def test_the_prices_bring_the_planned_total_about(survey: Survey, share: float, 
     """θ → φ → equilibrium returns the same Λ (spec 2.5)."""
     plan = collect(survey, budget_at(survey, share), mode)
     assert plan.tariff is not None
-    found = equilibrium(survey, ideal_totals(survey, plan.tariff.slopes))
-    assert found.total == pytest.approx(plan.total, rel=1e-6)
+    result = equilibrium(survey, ideal_totals(survey, plan.tariff.slopes))
+    assert result.total == pytest.approx(plan.total, rel=1e-6)
     if mode == "pivot":
-        assert found.variances == pytest.approx(plan.tariff.variances, rel=1e-6, abs=1e-9)
+        assert result.variances == pytest.approx(plan.tariff.variances, rel=1e-6, abs=1e-9)
 
 
 @settings(deadline=None)
@@ -153,10 +153,10 @@ def test_random_prices_never_find_a_smaller_total(survey: Survey, share: float, 
     rng = np.random.default_rng(seed)
     for _ in range(100):
         slopes = marginal(survey, total) * 10.0 ** rng.uniform(-1, 1, survey.users)
-        found = equilibrium(survey, ideal_totals(survey, slopes))
-        base = float(np.max(slopes * found.variances + privacy_cost(survey, found.total)))  # just keeps everybody in
-        if base * survey.users - float(slopes @ found.variances) <= budget:
-            assert found.total >= total * (1 - 1e-9)
+        result = equilibrium(survey, ideal_totals(survey, slopes))
+        base = float(np.max(slopes * result.variances + privacy_cost(survey, result.total)))  # just keeps everybody in
+        if base * survey.users - float(slopes @ result.variances) <= budget:
+            assert result.total >= total * (1 - 1e-9)
 
 
 @settings(max_examples=50, deadline=None)
@@ -183,8 +183,8 @@ def test_enough_money_saturates_and_is_not_all_spent(survey: Survey, mode: Price
     assert plan.tariff is not None
     assert plan.tariff.variances.tolist() == [survey.variance_low] * survey.users
     assert plan.tariff.payments.sum() == pytest.approx(budget - 1.0, abs=1e-6)
-    found = equilibrium(survey, ideal_totals(survey, plan.tariff.slopes))
-    assert found.total == pytest.approx(plan.total, rel=1e-6)
+    result = equilibrium(survey, ideal_totals(survey, plan.tariff.slopes))
+    assert result.total == pytest.approx(plan.total, rel=1e-6)
 
 
 @settings(max_examples=50, deadline=None)

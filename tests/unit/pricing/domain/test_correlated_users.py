@@ -143,12 +143,12 @@ def test_nobody_gains_at_the_equilibrium(survey: Survey, seed: int) -> None:
     rng = np.random.default_rng(seed)
     middle = survey.users * survey.variance_low * 3
     slopes = marginal(survey, middle) * rng.uniform(0.3, 3, survey.users) + 1e-9
-    found = equilibrium(survey, ideal_totals(survey, slopes))
-    assert found.total == pytest.approx(found.variances.sum(), rel=1e-9)
-    before = utilities(survey, 1.0, slopes, found.variances)
+    result = equilibrium(survey, ideal_totals(survey, slopes))
+    assert result.total == pytest.approx(result.variances.sum(), rel=1e-9)
+    before = utilities(survey, 1.0, slopes, result.variances)
     grid = np.linspace(survey.variance_low, survey.variance_high, 1600)
     for i in range(survey.users):
-        others = found.variances.sum() - found.variances[i]
+        others = result.variances.sum() - result.variances[i]
         cost = (survey.constant - np.log(others + grid[:, None] + survey.hidden)) @ survey.care[i]
         assert (1.0 - slopes[i] * grid - cost).max() <= before[i] + 1e-8
 
@@ -185,10 +185,10 @@ def test_a_larger_ideal_means_no_less_noise(survey: Survey, seed: int) -> None:
 
 def test_ties_share_the_remainder_equally_and_say_so() -> None:
     survey = Survey(np.ones(3), np.eye(3), variance_low=1.0, variance_high=10.0)
-    found = equilibrium(survey, np.array([9.0, 9.0, 2.0]))
-    assert found.variances.tolist() == [4.0, 4.0, 1.0]
-    assert found.total == 9.0
-    assert not found.unique
+    result = equilibrium(survey, np.array([9.0, 9.0, 2.0]))
+    assert result.variances.tolist() == [4.0, 4.0, 1.0]
+    assert result.total == 9.0
+    assert not result.unique
     assert equilibrium(survey, np.array([9.0, 8.0, 2.0])).unique
 
 

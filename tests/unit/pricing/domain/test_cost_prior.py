@@ -46,11 +46,11 @@ def test_no_other_price_is_cheaper_on_average_over_costs_drawn_anew(spread: floa
     for _ in range(400):
         a, b = (1.0 + spread * random.uniform(-1, 1, (2, 6))) * np.array([[1.0], [0.04]])
         drawn.append(Market(market.leakage, a, b, market.cost_fixed, market.accuracy_weight))
-    answers = [linear_response(each) for each in drawn]
+    answers = [linear_response(item) for item in drawn]
 
     def mean_cost(price: float) -> float:
         return float(np.mean([
-            server_cost(each, price, answer.budgets(price), 2) for each, answer in zip(drawn, answers, strict=True)
+            server_cost(item, price, answer.budgets(price), 2) for item, answer in zip(drawn, answers, strict=True)
         ]))  # fmt: skip
 
     own = mean_cost(found.price)

@@ -33,24 +33,24 @@ def test_noise_of_round_is_what_accuracy_weights_make_of_its_budgets() -> None:
 
 
 def test_curvature_start_and_best_loss_come_back() -> None:
-    found = fit(rounds(0.4))
-    assert (found.curvature, found.start, found.best_loss) == pytest.approx((0.4, 1.5, 0.3))
-    assert found.status == "ok"
-    assert found.rmse < 1e-9
+    result = fit(rounds(0.4))
+    assert (result.curvature, result.start, result.best_loss) == pytest.approx((0.4, 1.5, 0.3))
+    assert result.status == "ok"
+    assert result.rmse < 1e-9
 
 
 def test_the_error_of_the_fit_covers_the_truth_about_as_often_as_it_says() -> None:
     """Within two standard errors in about 95 of 100; a loss measured worse is fitted worse."""
     fits = [fit(rounds(0.4, 0.02, seed)) for seed in range(100)]
-    covered = sum(abs(each.curvature - 0.4) <= 2 * each.deviation for each in fits)
+    covered = sum(abs(item.curvature - 0.4) <= 2 * item.deviation for item in fits)
     assert covered >= 88
     assert fit(rounds(0.4, 0.2, 1)).deviation > fit(rounds(0.4, 0.02, 1)).deviation
 
 
 def test_noise_that_costs_nothing_is_said_to_be_flat() -> None:
-    falling = [Measured(each.round, each.noise, each.loss - 0.8 * each.noise / each.round) for each in rounds(0.4)]
-    found = fit(falling)
-    assert (found.status, found.curvature) == ("flat", 0.0)
+    falling = [Measured(item.round, item.noise, item.loss - 0.8 * item.noise / item.round) for item in rounds(0.4)]
+    result = fit(falling)
+    assert (result.status, result.curvature) == ("flat", 0.0)
 
 
 @pytest.mark.parametrize(
@@ -72,11 +72,11 @@ def test_what_if_takes_who_delivered_or_the_noise_itself() -> None:
     def ask(question: dict[str, Any]) -> Any:
         return json.loads(whatif.answer(SOLVERS, "curvature", json.dumps(question)))
 
-    plain = [{"round": each.round, "noise": each.noise, "loss": each.loss} for each in rounds(0.4)]
+    plain = [{"round": item.round, "noise": item.noise, "loss": item.loss} for item in rounds(0.4)]
     assert ask({"measured": plain})["curvature"] == pytest.approx(0.4)
     # One device of 10 samples: x = 100 · 4/100/ρ = 4/ρ.
     sold = [
-        {"round": each.round, "loss": each.loss, "delivered": [{"samples": 10, "budget": 4.0 / each.noise}]}
-        for each in rounds(0.4)
+        {"round": item.round, "loss": item.loss, "delivered": [{"samples": 10, "budget": 4.0 / item.noise}]}
+        for item in rounds(0.4)
     ]
     assert ask({"measured": sold, "elements": 100, "clip_norm": 2})["curvature"] == pytest.approx(0.4)

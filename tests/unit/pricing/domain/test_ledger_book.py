@@ -80,9 +80,9 @@ def change(book: list[Sealed], place: int, entry: Entry) -> list[Sealed]:
 def test_a_changed_amount_is_found_by_its_hash_and_by_the_balances() -> None:
     book = small_book()
     entry = replace(book[1][0], postings=(Posting("publisher:p", -40), Posting("escrow:tsk_1", 40)))
-    found = faults(change(book, 1, entry))
-    assert "entry 2 or one before it was changed: its hash does not match" in found
-    assert "account escrow:tsk_1 shows 20 but its postings sum to 10" in found
+    result = faults(change(book, 1, entry))
+    assert "entry 2 or one before it was changed: its hash does not match" in result
+    assert "account escrow:tsk_1 shows 20 but its postings sum to 10" in result
 
 
 def test_a_changed_hash_breaks_the_next_link() -> None:
@@ -118,8 +118,8 @@ def test_an_entry_that_makes_money_is_found_even_when_it_was_sealed() -> None:
 
 def test_an_overdrawn_account_is_found() -> None:
     entry = Entry(1, 1.0, "x", "k", "", "", (Posting("publisher:p", -5), Posting("device:d", 5)))
-    found = faults(seal([(entry, [])]), [("publisher:p", -5), ("device:d", 5)])
-    assert found == ["account publisher:p is overdrawn: its postings sum to -5"]
+    result = faults(seal([(entry, [])]), [("publisher:p", -5), ("device:d", 5)])
+    assert result == ["account publisher:p is overdrawn: its postings sum to -5"]
 
 
 @given(st.lists(st.integers(-(10**15), 10**15).filter(bool), max_size=30))

@@ -108,7 +108,7 @@ def test_a_report_gives_each_task_and_all_together() -> None:
 
 def test_a_report_says_both_adjacencies_in_words() -> None:
     one = TaskTotals("tsk_1", 1, (accounting.gaussian_charge("tsk_1", 0, "update", "device", 1.0),))
-    _, (found,) = report([one], 1e-5)
-    assert str(found) == (
+    _, (result,) = report([one], 1e-5)
+    assert str(result) == (
         "ε = 4.377 for the whole device left out; 9.997 for the whole device replaced by any other (4 × ρ)"
     )

@@ -154,7 +154,10 @@ def test_equal_payments_have_outliers_at_twice_the_median() -> None:
 
 def test_one_whose_update_the_rule_set_aside_is_paid_as_agreed_and_told_so() -> None:
     quote = priced(Offer("dev_1", price_microcredits=1_000_000, most_microcredits=1_000_000))
-    used, aside = delivered("dev_1", budget=0.25), replace(delivered("dev_1", budget=0.25), aside="too far out")
+    used, aside = (
+        delivered("dev_1", budget=0.25),
+        replace(delivered("dev_1", budget=0.25), excluded_because="too far out"),
+    )
     (plain,), (told,) = compute_dues(quote, [used]), compute_dues(quote, [aside])
     assert told.amount_microcredits == plain.amount_microcredits == 250_000
     assert told.because == f"{plain.because}; paid though the task's rule set its update aside: too far out"

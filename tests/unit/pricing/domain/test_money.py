@@ -31,6 +31,6 @@ def test_what_is_left_goes_to_the_largest_fractions_then_by_name() -> None:
 
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=20), st.integers(1, 10**9))
 def test_amounts_rounded_together_sum_to_their_sum_rounded_down(numerators: list[int], denominator: int) -> None:
-    found = round_together(numerators, denominator, [f"{k:02}" for k in range(len(numerators))])
-    assert sum(found) == math.floor(Fraction(sum(numerators), denominator))
-    assert all(abs(amount - Fraction(n, denominator)) < 1 for amount, n in zip(found, numerators, strict=True))
+    result = round_together(numerators, denominator, [f"{k:02}" for k in range(len(numerators))])
+    assert sum(result) == math.floor(Fraction(sum(numerators), denominator))
+    assert all(abs(amount - Fraction(n, denominator)) < 1 for amount, n in zip(result, numerators, strict=True))

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.pricing.domain.payoffs import Cluster, Payoffs, Stakes, divide, owed, pay_points
+from services.pricing.domain.payoffs import Cluster, GameParameters, Payoffs, divide, owed, pay_points
 from services.pricing.errors import BadRound
 from services.topology.domain.coalition import Game, evaluate
-from services.topology.domain.coalition import Stakes as PlannedStakes
+from services.topology.domain.coalition import GameParameters as PlannedGameParameters
 from services.trust.domain.graph import TrustGraph
 
-STAKES = Stakes(price=0.5, member_cost=1.0, head_reward=2.0)
+STAKES = GameParameters(price=0.5, member_cost=1.0, head_reward=2.0)
 
 
 def test_a_cluster_by_hand() -> None:
@@ -34,7 +34,11 @@ def test_payoffs_of_a_realised_cluster_agree_with_the_coalition_game() -> None:
     draw = np.random.default_rng(5)
     direct = np.zeros((4, 4))
     direct[np.triu_indices(4, 1)] = draw.uniform(0.2, 1, 6)
-    game = Game(TrustGraph.from_dense(direct + direct.T), draw.uniform(0.1, 20, 4), stakes=PlannedStakes(head_reward=2))
+    game = Game(
+        TrustGraph.from_dense(direct + direct.T),
+        draw.uniform(0.1, 20, 4),
+        game_parameters=PlannedGameParameters(head_reward=2),
+    )
     planned = evaluate(game, range(4))
     names = "abcd"
     divided = divide(
@@ -42,14 +46,14 @@ def test_payoffs_of_a_realised_cluster_agree_with_the_coalition_game() -> None:
             names[planned.head],
             {names[k]: float(planned.quality[k]) for k in range(4)},
             {names[k]: float(evaluate(game, [k]).payoff[0]) for k in range(4)},
-            Stakes(0.52, 1.2, 2.0),
+            GameParameters(0.52, 1.2, 2.0),
         )
     )
     assert list(divided.values()) == pytest.approx(planned.payoff.tolist(), abs=1e-9)
 
 
 def test_a_cluster_of_which_only_the_head_is_left_is_worth_a_device_alone() -> None:
-    assert divide(Cluster("a", {"a": 96.8}, {"a": 32.4}, Stakes(0.52, 1.2, 5.0))) == {"a": 32.4}
+    assert divide(Cluster("a", {"a": 96.8}, {"a": 32.4}, GameParameters(0.52, 1.2, 5.0))) == {"a": 32.4}
 
 
 names = st.text("abcdefgh", min_size=1, max_size=3)
@@ -58,10 +62,10 @@ names = st.text("abcdefgh", min_size=1, max_size=3)
 @given(st.dictionaries(names, st.floats(-5, 60), min_size=1), st.floats(1e-9, 1.0))
 def test_what_is_owed_sums_to_points_times_price_to_micro_credit(points: dict[str, float], price: float) -> None:
     """Σ owed = ⌊Σ max(ψ, 0) · rate⌋ exactly, and nobody is more than one micro-credit from its own share."""
-    found, rate = pay_points(points, price, 0), Fraction(price * 1e6)
+    result, rate = pay_points(points, price, 0), Fraction(price * 1e6)
     exact = {device: max(Fraction(0), Fraction(value)) * rate for device, value in points.items()}
-    assert sum(found.values()) == math.floor(sum(exact.values()))
-    assert all(abs(found[device] - exact[device]) < 1 for device in points)
+    assert sum(result.values()) == math.floor(sum(exact.values()))
+    assert all(abs(result[device] - exact[device]) < 1 for device in points)
 
 
 def rounded_by_fractions(points: dict[str, float], price: float, pot: int) -> dict[str, int]:

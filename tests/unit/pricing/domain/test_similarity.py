@@ -23,9 +23,9 @@ def draw(users: int, weight: float, records: int, random: np.random.Generator) -
 def test_two_users_by_hand() -> None:
     """Five records, differences 1, 2, 0, 2, 1 of a range of 10: Q = 10/100, ν = 5, ŵ = 50."""
     records = np.array([[0, 1], [3, 1], [4, 4], [1, 3], [2, 1]], dtype=float)
-    found = estimate(records, 10.0)
-    assert [found.correlation, found.low, found.high] == pytest.approx([50.0, 8.312116, 128.3250], rel=1e-6)
-    assert found.records == 5
+    result = estimate(records, 10.0)
+    assert [result.correlation, result.low, result.high] == pytest.approx([50.0, 8.312116, 128.3250], rel=1e-6)
+    assert result.records == 5
 
 
 @pytest.mark.parametrize("users", [2, 3, 7])
@@ -47,8 +47,8 @@ def test_no_other_w_makes_the_records_likelier(users: int) -> None:
 
 def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
     random = np.random.default_rng(16)
-    found = [estimate(draw(4, 2.0, 6, random), 1.0) for _ in range(2000)]
-    covered = float(np.mean([each.low <= 2.0 <= each.high for each in found]))
+    result = [estimate(draw(4, 2.0, 6, random), 1.0) for _ in range(2000)]
+    covered = float(np.mean([item.low <= 2.0 <= item.high for item in result]))
     assert covered == pytest.approx(0.95, abs=3 * np.sqrt(0.95 * 0.05 / 2000))
 
 

@@ -50,7 +50,9 @@ def test_no_committee_is_better_and_no_equal_one_comes_first(
     volunteers = data.draw(st.permutations(range(devices)))
     m, t = size
     found = choose_clerks(np.array(trust), owners, people, volunteers, m, t)
-    legal = [each for each in combinations(range(devices), m) if len({owners[j] for j in each}) == m]
+    legal = [
+        combination for combination in combinations(range(devices), m) if len({owners[j] for j in combination}) == m
+    ]
     if not legal:
         assert found == NOBODY
         return

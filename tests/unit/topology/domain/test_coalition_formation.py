@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from coterie_lab import formation_baselines as baselines
 from services.topology.domain.coalition import (
     Game,
+    GameParameters,
     InvalidGame,
     InvalidPartition,
-    Stakes,
     evaluate,
     partition_of,
     preference,
@@ -35,7 +35,7 @@ def random_game(seed: int, size: int, *, reward: float | None = None) -> Game:
     upper = np.triu(weights, 1)
     zeta = float(random.choice([0.0, 2.0, 5.0])) if reward is None else reward
     gamma = np.round(random.uniform(0.05, 20, size), 2)
-    return Game(TrustGraph.from_dense(upper + upper.T), gamma, stakes=Stakes(head_reward=zeta))
+    return Game(TrustGraph.from_dense(upper + upper.T), gamma, game_parameters=GameParameters(head_reward=zeta))
 
 
 @QUICK
@@ -91,8 +91,8 @@ def test_formation_is_deterministic_and_yesterdays_stable_clusters_stay() -> Non
     game = random_game(5, 8)
     first, again = form(game, singletons(8)), form(game, singletons(8))
     assert first.transfers == again.transfers
-    kept = form(game, first.partition)
-    assert (kept.partition, kept.iterations, kept.transfers) == (first.partition, 0, ())
+    retained = form(game, first.partition)
+    assert (retained.partition, retained.iterations, retained.transfers) == (first.partition, 0, ())
 
 
 def test_strangers_leave_a_cluster_they_were_put_into() -> None:
@@ -106,7 +106,9 @@ def test_two_strangers_profit_from_pairing_only_where_that_is_allowed() -> None:
     """Spec A8."""
     graph = TrustGraph.from_ties(2, [], [], [])
     assert form(Game(graph, 1.0), singletons(2)).partition == ((0,), (1,))
-    assert form(Game(graph, 1.0, stakes=Stakes(strangers="noise_max")), singletons(2)).partition == ((0, 1),)
+    assert form(Game(graph, 1.0, game_parameters=GameParameters(strangers="noise_max")), singletons(2)).partition == (
+        (0, 1),
+    )
 
 
 def test_history_and_members_can_refuse_a_preference_but_never_solitude() -> None:
@@ -134,11 +136,11 @@ def test_refit_recovers_the_constants_that_made_the_rows() -> None:
         for sigma in np.linspace(0, 0.8, 9)
         for gamma in (0.1, 1.0, 5.0, 20.0)
     ]
-    found = refit(rows)
-    assert found.loss_rmse < 1e-6
-    assert found.accuracy_rmse < 1e-9
-    np.testing.assert_allclose(found.model.loss_fit, truth.loss_fit, rtol=1e-3)
-    assert found.model.quality_slope == pytest.approx(33.0)
+    result = refit(rows)
+    assert result.loss_rmse < 1e-6
+    assert result.accuracy_rmse < 1e-9
+    np.testing.assert_allclose(result.model.loss_fit, truth.loss_fit, rtol=1e-3)
+    assert result.model.quality_slope == pytest.approx(33.0)
     with pytest.raises(InvalidQualityModel, match="five"):
         refit(rows[:4])
 
@@ -158,7 +160,7 @@ def test_bad_games_are_refused_with_what_was_given() -> None:
     with pytest.raises(InvalidGame, match="non_iid"):
         Game(graph, [1.0])
     with pytest.raises(InvalidGame, match="head_reward"):
-        Stakes(head_reward=-1.0)
+        GameParameters(head_reward=-1.0)
     with pytest.raises(InvalidQualityModel, match="noise_max"):
         QualityModel(noise_max=math.inf)
     with pytest.raises(InvalidPartition, match="exactly once"):

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.topology.domain.coalition import Game, InvalidGame, Partition, Stakes, evaluate, preference, singletons
+from services.topology.domain.coalition import (
+    Game,
+    GameParameters,
+    InvalidGame,
+    Partition,
+    evaluate,
+    preference,
+    singletons,
+)
 from services.topology.domain.formation import Method, form
 from services.topology.domain.formation_search import partitions
 from services.topology.domain.quality import QualityModel
@@ -101,13 +109,13 @@ class Plain:
             requests = [(n, *wish) for n, wish in wishes.items() if wish is not None]
             if not requests:
                 return groups, iteration - 1
-            kept = [request for request in requests if not request[2]]
+            retained = [request for request in requests if not request[2]]
             for target in {request[2] for request in requests if request[2]}:
                 rivals = [request for request in requests if request[2] == target]
                 top = max(rho for _, rho, _ in rivals)
-                kept.append(min(rival for rival in rivals if rival[1] >= top - TOL))
+                retained.append(min(rival for rival in rivals if rival[1] >= top - TOL))
             changed: dict[Group, str] = {}
-            for n, _, target in sorted(kept, key=lambda request: (-round(request[1], 9), request[0])):
+            for n, _, target in sorted(retained, key=lambda request: (-round(request[1], 9), request[0])):
                 own = next(group for group in groups if n in group)
                 if any("admitted" in (changed.get(group, "")) for group in (own, target)) or target in changed:
                     continue
@@ -156,10 +164,10 @@ def both(seed: int, size: int) -> tuple[Plain, Game, Partition]:
     direct = random_direct(random, size, random.choice([0.3, 0.6, 1.0]), 0.0, random.choice([0.7, 1.0]))
     gamma = np.round(random.uniform(0.05, 20, size), 2).tolist()
     zeta, forbid = float(random.choice([0.0, 2.0, 5.0])), bool(random.random() < 0.8)
-    stakes = Stakes(head_reward=zeta, strangers="forbid" if forbid else "noise_max")
+    game_parameters = GameParameters(head_reward=zeta, strangers="forbid" if forbid else "noise_max")
     labels = random.integers(0, max(1, size // 2), size)
     start = tuple(sorted(tuple(np.flatnonzero(labels == k).tolist()) for k in set(labels.tolist())))
-    game = Game(TrustGraph.from_dense(direct), gamma, stakes=stakes)
+    game = Game(TrustGraph.from_dense(direct), gamma, game_parameters=game_parameters)
     return Plain(direct, gamma, zeta=zeta, forbid=forbid), game, start
 
 
@@ -197,8 +205,13 @@ def test_skipping_by_the_far_bound_changes_nothing(seed: int, method: Method) ->
     size = int(random.integers(8, 40))
     direct = random_direct(random, size, 2.5 / size, 0.0 if seed % 2 else 0.5, 1.0)
     weight = float(random.choice([0.0, 0.5, 0.8, 1.0]))
-    stakes = Stakes(head_reward=float(random.choice([0.0, 3.0])))
-    game = Game(TrustGraph.from_dense(direct), random.uniform(0.05, 20, size), stakes=stakes, direct_weight=weight)
+    game_parameters = GameParameters(head_reward=float(random.choice([0.0, 3.0])))
+    game = Game(
+        TrustGraph.from_dense(direct),
+        random.uniform(0.05, 20, size),
+        game_parameters=game_parameters,
+        direct_weight=weight,
+    )
     labels = random.integers(0, size // 3, size)
     start = tuple(sorted(tuple(np.flatnonzero(labels == k).tolist()) for k in set(labels.tolist())))
     quick = form(game, start, method, search=False)
@@ -218,10 +231,10 @@ def test_skipping_changes_nothing_where_trust_passes_through_bystanders(seed: in
     chosen = np.sort(random.choice(size, taking_part, replace=False))
     weight = float(random.choice([0.0, 0.5, 0.8, 1.0]))
     known = scores.trust_rows(whole, chosen, weight)
-    stakes = Stakes(head_reward=float(random.choice([0.0, 3.0])))
+    game_parameters = GameParameters(head_reward=float(random.choice([0.0, 3.0])))
     gamma = random.uniform(0.05, 20, taking_part)
     ties = TrustGraph.from_dense(known.direct)
-    game = Game(ties, gamma, stakes=stakes, direct_weight=weight, trust=known.trust)
+    game = Game(ties, gamma, game_parameters=game_parameters, direct_weight=weight, trust=known.trust)
     quick = form(game, singletons(taking_part), method, search=False)
     slow = form(game, singletons(taking_part), method, search=False, pruned=False)
     assert quick.transfers == slow.transfers

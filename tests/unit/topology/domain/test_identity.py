@@ -128,9 +128,9 @@ def test_no_settlement_is_for_ever() -> None:
 
 @given(st.lists(st.integers(0, 3), max_size=30), st.floats(0, 1))
 def test_a_device_always_fetches_the_model_it_chose_last(history: list[int], margin: float) -> None:
-    found = device.likely_models(history, 4, margins=[margin] * len(history))
-    assert set(history[-1:]) <= set(found)
-    assert list(found) == sorted(set(found))
+    result = device.likely_models(history, 4, margins=[margin] * len(history))
+    assert set(history[-1:]) <= set(result)
+    assert list(result) == sorted(set(result))
 
 
 def test_accuracy_ignores_the_numbering_of_models() -> None:

@@ -41,15 +41,15 @@ def sight_of(cells: Cells, views: Views, delay: np.ndarray, station: int) -> tup
 )
 def test_stations_with_their_own_parts_decide_as_the_whole_policy_does(config: LearningConfig) -> None:
     cells = cells_of()
-    kept: dict[str, np.ndarray] = {}
-    train(cells, config, 1, save=lambda _, tensors: kept.update(tensors))
+    retained: dict[str, np.ndarray] = {}
+    train(cells, config, 1, save=lambda _, tensors: retained.update(tensors))
     others = cells_of(2, 6)
     views = Views.of(others, config.prior, named=False)
     for delay in draw_delays(others.layout, np.random.default_rng(3), 5):
-        joint = policy_for(others, kept).picks(others, delay)
+        joint = policy_for(others, retained).picks(others, delay)
         for station in range(2):
             sight, own = sight_of(others, views, delay, station)
-            choice = restored(station_part(kept, station)).decide(sight)
+            choice = restored(station_part(retained, station)).decide(sight)
             assert np.flatnonzero(joint[station]).tolist() == own[choice.picks].tolist()
 
 
@@ -138,9 +138,9 @@ def test_a_station_goes_on_from_its_checkpoint_as_if_it_had_never_stopped(head: 
     for sight, reward in lessons[:3]:
         own.learn(Experience(sight, own.decide(sight).picks, reward, 0.0))
     again = restored(own.tensors())
-    for each in (own, again):
+    for item in (own, again):
         for sight, reward in lessons[3:]:
-            each.learn(Experience(sight, each.decide(sight).picks, reward, 0.0))
+            item.learn(Experience(sight, item.decide(sight).picks, reward, 0.0))
     for sight, _ in lessons:
         mine, theirs = own.decide(sight), again.decide(sight)
         assert mine.picks.tolist() == theirs.picks.tolist()
@@ -152,11 +152,11 @@ def test_a_station_goes_on_from_its_checkpoint_as_if_it_had_never_stopped(head: 
 def test_a_set_network_that_names_no_device_schedules_devices_it_never_saw() -> None:
     """The paper's learner: set head, no prior; it may be moved to other devices like the pointer."""
     cells = cells_of()
-    kept: dict[str, np.ndarray] = {}
-    train(cells, LearningConfig.specified("iql", named=False, **SMALL), 1, save=lambda _, t: kept.update(t))
+    retained: dict[str, np.ndarray] = {}
+    train(cells, LearningConfig.specified("iql", named=False, **SMALL), 1, save=lambda _, t: retained.update(t))
     others = cells_of(2, 6)
     delay = draw_delays(others.layout, np.random.default_rng(3), 1)[0]
-    assert policy_for(others, kept).picks(others, delay).sum(axis=1).min() >= 2
+    assert policy_for(others, retained).picks(others, delay).sum(axis=1).min() >= 2
     with pytest.raises(TooManyActions, match="use the pointer network"):
         check_sets(48, 2, 4)
 

@@ -73,22 +73,22 @@ def inputs(cells: list[pb.Cell], places: dict[str, float | None]) -> CellInputs:
     return CellInputs(cells, devices, 2, layout_fingerprint(cells, 2, RadioParameters()), None)
 
 
-def by_id(plan: pb.Plan) -> dict[str, pb.Seat]:
-    return {seat.device_id: seat for seat in plan.seats}
+def by_id(plan: pb.Plan) -> dict[str, pb.Assignment]:
+    return {assignment.device_id: assignment for assignment in plan.assignments}
 
 
 def test_the_multiplier_is_the_solved_noise_on_a_sum_over_the_clip_norm() -> None:
     """X = 50, 100; M = 1, d = 1, L = 10, γ = 0.01: σ² = 2 √(0.1 (1/2500 + 1/10000)) = 0.0141421, z = σ X."""
     plan = PLANNER.plan(request({"a": (50, 0), "b": (100, 1)}), inputs([cell()], {"a": 50.0, "b": 60.0}), None)
     sigma = math.sqrt(2 * math.sqrt(0.1 * 5e-4))
-    seats = by_id(plan)
-    assert seats["a"].noise_multiplier == pytest.approx(sigma * 50)
-    assert seats["b"].noise_multiplier == pytest.approx(sigma * 100)
+    assignments = by_id(plan)
+    assert assignments["a"].noise_multiplier == pytest.approx(sigma * 50)
+    assert assignments["b"].noise_multiplier == pytest.approx(sigma * 100)
     rho = zcdp_budget([sigma, sigma], [50, 100], 1.0)
-    assert [2 / seats[name].noise_multiplier ** 2 for name in "ab"] == pytest.approx(list(rho))
-    assert [seat.role for seat in plan.seats] == [words.ROLE_SOLO, words.ROLE_SOLO]
-    assert {seats["a"].block, seats["b"].block} < {0, 1, 2, 3}
-    assert plan.round_seconds == max(seat.upload_seconds for seat in plan.seats) <= 0.4
+    assert [2 / assignments[name].noise_multiplier ** 2 for name in "ab"] == pytest.approx(list(rho))
+    assert [assignment.role for assignment in plan.assignments] == [words.ROLE_SOLO, words.ROLE_SOLO]
+    assert {assignments["a"].block, assignments["b"].block} < {0, 1, 2, 3}
+    assert plan.round_seconds == max(assignment.upload_seconds for assignment in plan.assignments) <= 0.4
 
 
 def test_hiding_a_whole_device_counts_it_as_one_sample() -> None:
@@ -98,7 +98,7 @@ def test_hiding_a_whole_device_counts_it_as_one_sample() -> None:
         None,
     )
     expected = unbounded_noise([1.0, 1.0], noise_weights(OptimisedPrivacy())).noise
-    assert [seat.noise_multiplier for seat in plan.seats] == pytest.approx(list(expected))
+    assert [assignment.noise_multiplier for assignment in plan.assignments] == pytest.approx(list(expected))
 
 
 @settings(max_examples=30, deadline=None)
@@ -108,32 +108,32 @@ def test_budgets_stay_within_their_bounds(samples: list[int], least: float, rati
     privacy = {"least_budget": least, "most_budget": least * ratio}
     devices = {f"d{i}": (count, 0) for i, count in enumerate(samples)}
     plan = PLANNER.plan(request(devices, {"privacy": privacy}), inputs([cell()], dict.fromkeys(devices, 80.0)), None)
-    for seat in plan.seats:
-        assert least * (1 - 1e-9) <= 2 / seat.noise_multiplier**2 <= least * ratio * (1 + 1e-9)
+    for assignment in plan.assignments:
+        assert least * (1 - 1e-9) <= 2 / assignment.noise_multiplier**2 <= least * ratio * (1 + 1e-9)
 
 
 def test_who_is_not_served_is_told_why() -> None:
     devices = {"near": (50, 0), "far": (50, 0), "lost": (50, 1), "empty": (0, -1), "other": (50, 1)}
     places = {"near": 50.0, "far": 900.0, "lost": None, "empty": 60.0, "other": 70.0}
-    seats = by_id(PLANNER.plan(request(devices), inputs([cell(models=[0])], places), None))
-    assert seats["near"].role == words.ROLE_SOLO
-    told = {name: seat.because for name, seat in seats.items() if seat.role == words.ROLE_IDLE}
+    assignments = by_id(PLANNER.plan(request(devices), inputs([cell(models=[0])], places), None))
+    assert assignments["near"].role == words.ROLE_SOLO
+    told = {name: assignment.because for name, assignment in assignments.items() if assignment.role == words.ROLE_IDLE}
     assert told == {
         "far": "out of range: roof, the nearest cell, is 900 m away and serves 300 m",
         "lost": "its position is not known: set it with PATCH /v1/devices/{id} (location)",
         "empty": "it has no data for any model",
         "other": "no cell in range serves its model 1",
     }
-    assert all(seats[name].group == seats[name].block == -1 for name in told)
+    assert all(assignments[name].group == assignments[name].block == -1 for name in told)
 
 
 def test_over_the_delay_limit_and_without_a_block_are_told_apart() -> None:
     wide = cell(radius_metres=5000.0, blocks=1)
     devices = {"a": (90, 0), "b": (50, 0), "slow": (70, 0)}
-    seats = by_id(PLANNER.plan(request(devices), inputs([wide], {"a": 50.0, "b": 60.0, "slow": 3000.0}), None))
-    assert seats["a"].role == words.ROLE_SOLO
-    assert seats["b"].because == "no block left: those it could use went to others"
-    assert seats["slow"].because.startswith("over the delay limit: ")
+    assignments = by_id(PLANNER.plan(request(devices), inputs([wide], {"a": 50.0, "b": 60.0, "slow": 3000.0}), None))
+    assert assignments["a"].role == words.ROLE_SOLO
+    assert assignments["b"].because == "no block left: those it could use went to others"
+    assert assignments["slow"].because.startswith("over the delay limit: ")
 
 
 def test_round_without_eligible_devices_is_refused_with_reason_counts() -> None:
@@ -145,14 +145,14 @@ def test_round_without_eligible_devices_is_refused_with_reason_counts() -> None:
 
 def test_unknown_identities_are_served_by_data_share() -> None:
     """One block, a cell for model 0 alone: of two devices without a model the one with more data is served."""
-    seats = by_id(
+    assignments = by_id(
         PLANNER.plan(
             request({"small": (10, -1), "large": (90, -1)}),
             inputs([cell(blocks=1, models=[0])], {"small": 50.0, "large": 50.0}),
             None,
         )
     )
-    assert (seats["large"].role, seats["small"].role) == (words.ROLE_SOLO, words.ROLE_IDLE)
+    assert (assignments["large"].role, assignments["small"].role) == (words.ROLE_SOLO, words.ROLE_IDLE)
 
 
 def test_waiting_raises_a_devices_claim_until_it_is_served() -> None:
@@ -161,12 +161,12 @@ def test_waiting_raises_a_devices_claim_until_it_is_served() -> None:
     previous, served = None, []
     for number in range(1, 6):
         previous = PLANNER.plan(request(devices, number=number), given_, previous)
-        served += [seat.device_id for seat in previous.seats if seat.role == words.ROLE_SOLO]
+        served += [assignment.device_id for assignment in previous.assignments if assignment.role == words.ROLE_SOLO]
     assert served == ["a", "a", "a", "b", "a"]
     previous, served = None, []
     for number in range(1, 6):
         previous = PLANNER.plan(request(devices, {"topology": {"fairness": 0}}, number=number), given_, previous)
-        served += [seat.device_id for seat in previous.seats if seat.role == words.ROLE_SOLO]
+        served += [assignment.device_id for assignment in previous.assignments if assignment.role == words.ROLE_SOLO]
     assert served == ["a"] * 5
 
 
@@ -178,18 +178,20 @@ def test_fading_follows_seed_and_round_so_that_a_plan_can_be_repeated(policy: st
     first = PLANNER.plan(request(devices, parameters), given_, None)
     assert PLANNER.plan(request(devices, parameters), given_, None) == first
     assert PLANNER.plan(request(devices, parameters, number=2), given_, None) != first
-    served = [(seat.group, seat.block) for seat in first.seats if seat.role == words.ROLE_SOLO]
+    served = [
+        (assignment.group, assignment.block) for assignment in first.assignments if assignment.role == words.ROLE_SOLO
+    ]
     assert len(served) == len(set(served)) == 6
     details = first.cell_details
-    assert [(each.id, each.served) for each in details.cells] == [("roof", 4), ("hill", 2)]
+    assert [(item.id, item.served) for item in details.cells] == [("roof", 4), ("hill", 2)]
     assert details.reward <= details.matching_reward + 1e-9
 
 
 def test_other_privacies_give_the_noise_they_promise() -> None:
     given_ = inputs([cell()], {"a": 50.0})
-    assert PLANNER.plan(request({"a": (5, 0)}, privacy="none"), given_, None).seats[0].noise_multiplier == 0
+    assert PLANNER.plan(request({"a": (5, 0)}, privacy="none"), given_, None).assignments[0].noise_multiplier == 0
     uniform = request({"a": (5, 0)}, {"privacy": {"noise_multiplier": 3.0}}, privacy="uniform")
-    assert PLANNER.plan(uniform, given_, None).seats[0].noise_multiplier == 3.0
+    assert PLANNER.plan(uniform, given_, None).assignments[0].noise_multiplier == 3.0
 
 
 def test_parameters_are_checked_when_a_task_is_made() -> None:
@@ -212,11 +214,13 @@ def test_parameters_are_checked_when_a_task_is_made() -> None:
 def test_a_trained_policy_schedules_devices_it_never_saw() -> None:
     cells = [cell(), cell("hill", 400.0)]
     known = network(cells, population(cells, 8, 2, np.random.default_rng(1)), 2, RadioParameters())
-    kept: dict[str, Any] = {}
+    retained: dict[str, Any] = {}
     config = LearningConfig(named=False, steps=10, epoch=10, batch=8, evaluation_states=4, width=8)
-    train(known, config, 1, save=lambda step, tensors: kept.update(tensors))
+    train(known, config, 1, save=lambda step, tensors: retained.update(tensors))
     strangers = network(cells, population(cells, 5, 2, np.random.default_rng(2)), 2, RadioParameters())
     delay = draw_delays(strangers.layout, np.random.default_rng(3), 1)[0]
-    assert policy_for(strangers, kept).picks(strangers, delay).any()
+    assert policy_for(strangers, retained).picks(strangers, delay).any()
     with pytest.raises(PolicyForAnotherLayout, match="2 stations, there are 1"):
-        policy_for(network(cells[:1], population(cells, 5, 2, np.random.default_rng(2)), 2, RadioParameters()), kept)
+        policy_for(
+            network(cells[:1], population(cells, 5, 2, np.random.default_rng(2)), 2, RadioParameters()), retained
+        )

@@ -1,4 +1,4 @@
-"""The clusters planner: from a trust graph to seats, and when it keeps them."""
+"""The clusters planner: from a trust graph to assignments, and when it keeps them."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def graph(devices: str, ties: dict[str, float], outside: str = "") -> Matrix:
 
 
 def told(whole: TrustGraph, devices: Sequence[int]) -> Matrix:
-    found = entries_among(whole, np.array(devices, dtype=np.int64), 0.8)
-    return Matrix(len(devices), found.rows, found.columns, found.direct, found.trust, 0.8)
+    result = entries_among(whole, np.array(devices, dtype=np.int64), 0.8)
+    return Matrix(len(devices), result.rows, result.columns, result.direct, result.trust, 0.8)
 
 
 def planned(
@@ -68,15 +68,15 @@ def planned(
     return PLANNER.plan(asked, Gathered(trust, start, measured), previous)
 
 
-def by_id(plan: pb.Plan) -> dict[str, pb.Seat]:
-    return {seat.device_id: seat for seat in plan.seats}
+def by_id(plan: pb.Plan) -> dict[str, pb.Assignment]:
+    return {assignment.device_id: assignment for assignment in plan.assignments}
 
 
 def groups(plan: pb.Plan) -> set[frozenset[str]]:
-    found: dict[str, set[str]] = {}
-    for seat in plan.seats:
-        found.setdefault(seat.head_device_id or seat.device_id, set()).add(seat.device_id)
-    return {frozenset(group) for group in found.values()}
+    result: dict[str, set[str]] = {}
+    for assignment in plan.assignments:
+        result.setdefault(assignment.head_device_id or assignment.device_id, set()).add(assignment.device_id)
+    return {frozenset(group) for group in result.values()}
 
 
 @pytest.mark.parametrize("privacy", ["trust", "none"])
@@ -101,25 +101,29 @@ def test_a_device_is_never_under_a_head_its_owner_does_not_know(privacy: str) ->
 def test_no_trust_is_left_between_strangers_and_all_elsewhere(apart: set[tuple[int, int]]) -> None:
     ties = {"".join(pair): 0.9 for pair in combinations("abcde", 2)}
     whole = graph("abcde", ties).dense()
-    kept = graph("abcde", ties).without(apart).dense()
+    retained = graph("abcde", ties).without(apart).dense()
     for i, j in np.ndindex(5, 5):
-        assert kept[i, j] == (0.0 if (i, j) in apart or (j, i) in apart else whole[i, j])
+        assert retained[i, j] == (0.0 if (i, j) in apart or (j, i) in apart else whole[i, j])
 
 
 def test_two_friends_pair_up_and_stranger_stays_alone_with_largest_noise() -> None:
     plan = planned(request("abc"), graph("abc", {"ab": 0.9}), None)
-    seats = by_id(plan)
-    assert [(s.role, s.group, s.head_device_id) for s in plan.seats] == [
+    assignments = by_id(plan)
+    assert [(s.role, s.group, s.head_device_id) for s in plan.assignments] == [
         (words.ROLE_HEAD, 0, "a"),
         (words.ROLE_MEMBER, 0, "a"),
         (words.ROLE_SOLO, -1, ""),
     ]
-    assert (seats["a"].noise_multiplier, seats["b"].noise_multiplier, seats["c"].noise_multiplier) == (0.0, 0.0, 0.6)
+    assert (
+        assignments["a"].noise_multiplier,
+        assignments["b"].noise_multiplier,
+        assignments["c"].noise_multiplier,
+    ) == (0.0, 0.0, 0.6)
     # Worked values of the specification: a clique is worth 49.1508… per head, a device alone 32.3686….
-    assert seats["a"].payoff == pytest.approx(49.15085508930)
-    assert seats["c"].payoff == pytest.approx(32.36864570571)
-    assert "trusts the head 0.90, sends it raw; gets 49.15, 16.78 more than alone" in seats["b"].because
-    assert "no other cluster has anybody it has dealt with" in seats["c"].because
+    assert assignments["a"].payoff == pytest.approx(49.15085508930)
+    assert assignments["c"].payoff == pytest.approx(32.36864570571)
+    assert "trusts the head 0.90, sends it raw; gets 49.15, 16.78 more than alone" in assignments["b"].because
+    assert "no other cluster has anybody it has dealt with" in assignments["c"].because
 
 
 def test_below_the_threshold_noise_follows_trust_exactly_by_default() -> None:
@@ -139,24 +143,28 @@ def test_below_the_threshold_noise_follows_trust_exactly_by_default() -> None:
 def test_weights_are_qualities_and_plan_carries_what_settling_needs() -> None:
     plan = planned(request("abc"), graph("abc", {"ab": 0.5}), None)
     model = QualityModel(calibration="exact")
-    for seat in plan.seats:
-        assert seat.weight == pytest.approx(float(model.quality(seat.noise_multiplier, 1.0)), rel=1e-9)
-    found = to_json(plan)["details"]  # as REST shows them
-    assert found["stable"] is True
-    assert found["blocking"] is None
-    assert found["transfers"] == [
+    for assignment in plan.assignments:
+        assert assignment.weight == pytest.approx(float(model.quality(assignment.noise_multiplier, 1.0)), rel=1e-9)
+    result = to_json(plan)["details"]  # as REST shows them
+    assert result["stable"] is True
+    assert result["blocking"] is None
+    assert result["transfers"] == [
         {
             "iteration": 1,
             "device": "a",
             "from": [],
             "to": ["b"],
-            "gain": pytest.approx(by_id(plan)["a"].payoff - found["alone"]["a"]),
+            "gain": pytest.approx(by_id(plan)["a"].payoff - result["alone"]["a"]),
         }
     ]
-    assert found["stakes"] == {"price": 0.52, "member_cost": 1.2, "head_reward": 0.0}
-    assert found["alone"]["c"] == pytest.approx(0.52 * by_id(plan)["c"].weight)
-    assert {seat.device_id: seat.alone for seat in plan.seats} == found["alone"]
-    assert (plan.stakes.price, plan.stakes.member_cost, plan.stakes.head_reward) == (0.52, 1.2, 0.0)
+    assert result["game_parameters"] == {"price": 0.52, "member_cost": 1.2, "head_reward": 0.0}
+    assert result["alone"]["c"] == pytest.approx(0.52 * by_id(plan)["c"].weight)
+    assert {assignment.device_id: assignment.alone for assignment in plan.assignments} == result["alone"]
+    assert (plan.game_parameters.price, plan.game_parameters.member_cost, plan.game_parameters.head_reward) == (
+        0.52,
+        1.2,
+        0.0,
+    )
 
 
 def test_declared_non_iid_degrees_count_up_to_the_level_all_others_get() -> None:
@@ -165,7 +173,9 @@ def test_declared_non_iid_degrees_count_up_to_the_level_all_others_get() -> None
     asked.participants[2].non_iid = 1e6
     plan = planned(asked, graph("abc", {}), None)
     model = QualityModel()
-    assert [s.weight for s in plan.seats] == pytest.approx([float(model.quality(0.6, g)) for g in (1.0, 0.25, 1.0)])
+    assert [s.weight for s in plan.assignments] == pytest.approx(
+        [float(model.quality(0.6, g)) for g in (1.0, 0.25, 1.0)]
+    )
 
 
 @pytest.mark.parametrize("fitted", [False, True])
@@ -180,13 +190,17 @@ def test_unclustered_device_weighs_by_its_degree_and_the_games_constants(fitted:
     constants = {"quality": "fitted"} if fitted else {"loss_fit": truth.loss_fit, "quality_slope": 30.0}
     asked = request("abc", {"topology": constants})
     asked.participants[0].non_iid = 0.25
-    seats = by_id(planned(asked, graph("abc", {"ab": 0.9}), None, measured=runs))
+    assignments = by_id(planned(asked, graph("abc", {"ab": 0.9}), None, measured=runs))
     for name, gamma in (("a", 0.25), ("b", 1.0), ("c", 1.0)):
-        assert seats[name].weight_alone == pytest.approx(float(truth.quality(0.6, gamma)), abs=0.05 if fitted else 1e-9)
-    assert seats["a"].weight_alone < seats["b"].weight_alone - 1.0
-    assert seats["c"].weight == pytest.approx(seats["c"].weight_alone, rel=1e-9), "c is alone"
+        assert assignments[name].solo_weight == pytest.approx(
+            float(truth.quality(0.6, gamma)), abs=0.05 if fitted else 1e-9
+        )
+    assert assignments["a"].solo_weight < assignments["b"].solo_weight - 1.0
+    assert assignments["c"].weight == pytest.approx(assignments["c"].solo_weight, rel=1e-9), "c is alone"
     other = by_id(planned(request("abc", privacy="none"), graph("abc", {"ab": 0.9}), None))
-    assert {seat.weight_alone for seat in other.values()} == {seat.weight for seat in other.values()}
+    assert {assignment.solo_weight for assignment in other.values()} == {
+        assignment.weight for assignment in other.values()
+    }
 
 
 def test_a_new_fit_and_another_degree_make_new_seats_in_the_same_clusters() -> None:
@@ -198,7 +212,7 @@ def test_a_new_fit_and_another_degree_make_new_seats_in_the_same_clusters() -> N
     ]
     asked, trust = request("abc", {"topology": {"quality": "fitted"}}), graph("abc", {"ab": 0.9})
     first = planned(asked, trust, None, measured=runs[:4])
-    assert list(planned(asked, trust, first, measured=runs[:4]).seats) == list(first.seats)
+    assert list(planned(asked, trust, first, measured=runs[:4]).assignments) == list(first.assignments)
     later = planned(asked, trust, first, measured=runs)
     assert (groups(later), later.cluster_details.kept) == (groups(first), True)
     assert later.cluster_details.fit.fitted
@@ -214,7 +228,7 @@ def test_a_new_fit_and_another_degree_make_new_seats_in_the_same_clusters() -> N
 def test_small_changes_of_trust_keep_the_very_seats() -> None:
     first = planned(request("abc"), graph("abc", {"ab": 0.50, "bc": 0.9}), None)
     again = planned(request("abc"), graph("abc", {"ab": 0.495, "bc": 0.91}), first)
-    assert list(again.seats) == list(first.seats)
+    assert list(again.assignments) == list(first.assignments)
 
 
 def test_noise_that_changes_enough_makes_new_seats_in_the_same_clusters() -> None:
@@ -235,17 +249,17 @@ def test_trust_that_falls_below_threshold_is_never_called_small_change() -> None
 def test_a_stable_plan_is_kept_where_a_fresh_one_would_pair_otherwise() -> None:
     """All three pairings of a clique of four are stable; yesterday's stays."""
     ties = {a + b: 0.9 for a, b in combinations("abcd", 2)}
-    seats = [
-        pb.Seat(device_id="a", role=words.ROLE_HEAD, head_device_id="a", group=0),
-        pb.Seat(device_id="b", role=words.ROLE_HEAD, head_device_id="b", group=1),
-        pb.Seat(device_id="c", role=words.ROLE_MEMBER, head_device_id="b", group=1),
-        pb.Seat(device_id="d", role=words.ROLE_MEMBER, head_device_id="a", group=0),
+    assignments = [
+        pb.Assignment(device_id="a", role=words.ROLE_HEAD, head_device_id="a", group=0),
+        pb.Assignment(device_id="b", role=words.ROLE_HEAD, head_device_id="b", group=1),
+        pb.Assignment(device_id="c", role=words.ROLE_MEMBER, head_device_id="b", group=1),
+        pb.Assignment(device_id="d", role=words.ROLE_MEMBER, head_device_id="a", group=0),
     ]
-    again = planned(request(), graph("abcd", ties), pb.Plan(seats=seats))
+    again = planned(request(), graph("abcd", ties), pb.Plan(assignments=assignments))
     assert groups(again) == {frozenset("ad"), frozenset("bc")}
     asked = request()
     asked.keep_if_stable = False
-    assert groups(planned(asked, graph("abcd", ties), pb.Plan(seats=seats))) != groups(again)
+    assert groups(planned(asked, graph("abcd", ties), pb.Plan(assignments=assignments))) != groups(again)
 
 
 def test_cluster_without_head_elects_another_and_the_rest_keep_places() -> None:
@@ -271,8 +285,10 @@ def test_one_to_be_alone_leaves_its_cluster_to_another_head() -> None:
     assert by_id(after)[head].role == words.ROLE_SOLO
     assert by_id(after)[head].noise_multiplier == 0.6
     assert groups(after) == {frozenset(head), frozenset(set("abcd") - {head})}
-    assert not any(seat.head_device_id == head for seat in after.seats if seat.device_id != head)
-    assert planned(request(), apart, after).seats == after.seats
+    assert not any(
+        assignment.head_device_id == head for assignment in after.assignments if assignment.device_id != head
+    )
+    assert planned(request(), apart, after).assignments == after.assignments
 
 
 def test_privacy_none_and_uniform_form_same_clusters_with_tasks_noise() -> None:
@@ -281,8 +297,8 @@ def test_privacy_none_and_uniform_form_same_clusters_with_tasks_noise() -> None:
     bare = planned(request("abc", privacy="none"), ties, None)
     uniform = planned(request("abc", {"privacy": {"noise_multiplier": 0.3}}, privacy="uniform"), ties, None)
     assert groups(trusting) == groups(bare) == groups(uniform)
-    assert {s.noise_multiplier for s in bare.seats} == {0.0}
-    assert {s.noise_multiplier for s in uniform.seats} == {0.3}
+    assert {s.noise_multiplier for s in bare.assignments} == {0.0}
+    assert {s.noise_multiplier for s in uniform.assignments} == {0.3}
 
 
 def test_parameters_are_completed() -> None:
@@ -339,7 +355,7 @@ def test_every_device_has_one_seat_and_stability_is_what_the_checker_says(size: 
     ties = {a + b: float(draw.uniform(0.05, 1)) for a, b in combinations(names, 2) if draw.random() < 0.6}
     social = graph(names, ties)
     plan = planned(request(names, {"topology": {"method": method}}), social, None)
-    assert [s.device_id for s in plan.seats] == list(names)
+    assert [s.device_id for s in plan.assignments] == list(names)
     ends = [[names.index(name) for name in pair] for pair in ties]
     whole = TrustGraph.from_ties(size, [a for a, _ in ends], [b for _, b in ends], list(ties.values()))
     game = Game(whole, 1.0, quality=QualityModel(calibration="exact"))
@@ -363,7 +379,7 @@ def test_only_the_first_plan_starts_from_another_tasks_clusters() -> None:
     assert begun.cluster_details.transfers_made == 0, "it was stable where it began"
     assert not begun.cluster_details.kept, "kept is said of a task's own plan alone"
     moved = planned(request("abcd"), trust, fresh, start=[["a", "c"], ["b", "d"]])
-    assert list(moved.seats) == list(fresh.seats)
+    assert list(moved.assignments) == list(fresh.assignments)
 
 
 def test_a_beginning_that_trust_forbids_is_left() -> None:
@@ -374,7 +390,7 @@ def test_a_beginning_that_trust_forbids_is_left() -> None:
 
 
 def test_a_fitted_quality_model_is_played_with_and_its_error_is_told() -> None:
-    """Runs made with other constants than the paper's: seats weigh by those, and five runs are the fewest."""
+    """Runs made with other constants than the paper's: assignments weigh by those, and five runs are the fewest."""
     truth = QualityModel(calibration="exact", loss_fit=(0.02, 0.0, 0.01, 7.0, 0.2), quality_slope=30.0)
     runs = [
         Measurement(noise, 1.0, float(truth.loss(noise, 1.0)), float(truth.quality(noise, 1.0)))
@@ -393,4 +409,4 @@ def test_a_fitted_quality_model_is_played_with_and_its_error_is_told() -> None:
     assert few.cluster_details.fit.why == "a refit needs at least five runs, not 4; the constants given are used"
     given = planned(request("abc"), trust, None, measured=runs)
     assert not given.cluster_details.HasField("fit")
-    assert list(few.seats) == list(given.seats)
+    assert list(few.assignments) == list(given.assignments)

@@ -55,7 +55,7 @@ def details(made: pb.Plan) -> dict[str, Any]:
 
 
 def pairs(made: pb.Plan) -> set[tuple[str, str]]:
-    return {(s.device_id, n.device_id) for s in made.seats for n in s.neighbours}
+    return {(s.device_id, n.device_id) for s in made.assignments for n in s.neighbours}
 
 
 # --- times and trust --------------------------------------------------------------------------------------------------
@@ -151,22 +151,22 @@ def test_a_choice_that_is_none_is_refused_with_all_there_are() -> None:
 
 
 def test_one_device_alone_and_two_that_trust_each_other_get_trivial_plans() -> None:
-    alone = plan(inputs([], 1)).seats[0]
+    alone = plan(inputs([], 1)).assignments[0]
     assert (alone.role, list(alone.neighbours), alone.self_weight, alone.noised) == (words.ROLE_PEER, [], 1.0, False)
     two = plan(inputs([(0, 1)], 2))
     assert pairs(two) == {("dev_0", "dev_1"), ("dev_1", "dev_0")}
-    assert [(s.self_weight, s.neighbours[0].weight) for s in two.seats] == [(0.5, 0.5)] * 2
+    assert [(s.self_weight, s.neighbours[0].weight) for s in two.assignments] == [(0.5, 0.5)] * 2
 
 
 def test_seats_are_the_planners_answer_in_the_protocols_words() -> None:
     given = inputs([(0, 1), (1, 2), (2, 3), (0, 3), (0, 2)], 4)
-    found, made = plan_mesh(given.network, given.rules), plan(given)
-    assert pairs(made) == {(f"dev_{a}", f"dev_{b}") for i, j in found.pairs for a, b in ((i, j), (j, i))}
-    assert [s.batch_size for s in made.seats] == found.batch_sizes.tolist()
-    assert made.round_seconds == found.figures.local_iterate
-    for row, seat in enumerate(made.seats):
-        assert seat.self_weight + sum(n.weight for n in seat.neighbours) == pytest.approx(1.0)
-        assert seat.noised == (row in found.dp_devices)
+    result, made = plan_mesh(given.network, given.rules), plan(given)
+    assert pairs(made) == {(f"dev_{a}", f"dev_{b}") for i, j in result.pairs for a, b in ((i, j), (j, i))}
+    assert [s.batch_size for s in made.assignments] == result.batch_sizes.tolist()
+    assert made.round_seconds == result.figures.local_iterate
+    for row, assignment in enumerate(made.assignments):
+        assert assignment.self_weight + sum(n.weight for n in assignment.neighbours) == pytest.approx(1.0)
+        assert assignment.noised == (row in result.dp_devices)
     assert {"step", "score", "trusted", "seconds", "between"} == set(details(made)["links"][0])
     assert set(details(made)["baselines"]) == {"social", "ring", "complete"}
 
@@ -185,9 +185,9 @@ def test_strangers_are_bridged_when_task_says_so_and_both_ends_add_noise() -> No
     seconds = [[0, 1, 5, 9], [1, 0, 3, 9], [5, 3, 0, 1], [9, 9, 1, 0]]
     made = plan(inputs([(0, 1), (2, 3)], 4, seconds=seconds, bridge=True, rules=MeshRules(epsilon=0.1, max_degree=2)))
     assert details(made)["bridges"] == [["dev_1", "dev_2"]]
-    for seat in made.seats:
-        assert seat.noised == any(not neighbour.trusted for neighbour in seat.neighbours)
-    assert {s.device_id for s in made.seats if s.noised} >= {"dev_1", "dev_2"}
+    for assignment in made.assignments:
+        assert assignment.noised == any(not neighbour.trusted for neighbour in assignment.neighbours)
+    assert {s.device_id for s in made.assignments if s.noised} >= {"dev_1", "dev_2"}
 
 
 def test_no_bridge_is_built_where_no_link_is_possible() -> None:
@@ -198,13 +198,13 @@ def test_no_bridge_is_built_where_no_link_is_possible() -> None:
 
 def test_missing_device_is_planned_around_even_if_it_connected_the_rest() -> None:
     first = plan(inputs([(0, 1), (1, 2)], 3, rules=MeshRules(epsilon=0.01)))
-    assert not any(seat.noised for seat in first.seats)
+    assert not any(assignment.noised for assignment in first.assignments)
     rest = inputs([], 2, ids=["dev_0", "dev_2"])
     with pytest.raises(DisconnectedSocialGraph):
         plan(rest)
     second = plan(rest, previous=first)
     assert pairs(second) == {("dev_0", "dev_2"), ("dev_2", "dev_0")}
-    assert all(seat.noised for seat in second.seats)
+    assert all(assignment.noised for assignment in second.assignments)
 
 
 @settings(max_examples=40, deadline=None)
@@ -224,10 +224,10 @@ def test_bridged_plans_connect_all_devices_and_noise_only_untrusted_ends(devices
                 frontier.append(b)
     assert len(reached) == devices
     known = {(f"dev_{a}", f"dev_{b}") for i, j in trusted for a, b in ((i, j), (j, i))}
-    for seat in made.seats:
-        strangers = [n.device_id for n in seat.neighbours if (seat.device_id, n.device_id) not in known]
-        assert seat.noised == bool(strangers)
-        assert [n.device_id for n in seat.neighbours if not n.trusted] == strangers
+    for assignment in made.assignments:
+        strangers = [n.device_id for n in assignment.neighbours if (assignment.device_id, n.device_id) not in known]
+        assert assignment.noised == bool(strangers)
+        assert [n.device_id for n in assignment.neighbours if not n.trusted] == strangers
 
 
 def test_beside_each_other_topology_stands_why_it_was_not_chosen() -> None:
@@ -236,13 +236,13 @@ def test_beside_each_other_topology_stands_why_it_was_not_chosen() -> None:
     capped = plan(inputs(everybody, 8, rules=MeshRules(max_degree=3))).mesh_details
     assert capped.baselines["complete"].pseudo_training_time < capped.pseudo_training_time
     allowed = "a device would have 7 neighbours, and at most 3 are allowed (max_degree)"
-    assert {name: each.why_not for name, each in capped.baselines.items()} == {
+    assert {name: item.why_not for name, item in capped.baselines.items()} == {
         "social": allowed,
         "complete": allowed,
         "ring": "it takes longer to train",
     }
     strict = plan(inputs([(0, 1), (1, 2), (2, 3)], 4, rules=MeshRules(epsilon=0.1)))
-    assert {name: each["why_not"] for name, each in details(strict)["baselines"].items()} == {
+    assert {name: item["why_not"] for name, item in details(strict)["baselines"].items()} == {
         "social": "it is the plan",
         "ring": "2 devices would add noise, not 0; it takes longer to train",
         "complete": "4 devices would add noise, not 0; it takes longer to train",
@@ -256,7 +256,7 @@ TREE = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
 
 def test_the_social_plan_uses_every_trusted_link_and_says_so() -> None:
     made = plan(inputs(TREE, 6, plan="social"))
-    assert [len(seat.neighbours) for seat in made.seats] == [1, 2, 2, 2, 2, 1]
+    assert [len(assignment.neighbours) for assignment in made.assignments] == [1, 2, 2, 2, 2, 1]
     assert made.mesh_details.baselines["ring"].why_not == "the task asked for the plan social"
 
 
@@ -265,9 +265,9 @@ def test_the_social_plan_is_bridged_like_any_plan() -> None:
     with pytest.raises(DisconnectedSocialGraph, match="2 parts"):
         plan(inputs(apart, 6, plan="social"))
     made = plan(inputs(apart, 6, plan="social", bridge=True))
-    strangers = {n.device_id for seat in made.seats for n in seat.neighbours if not n.trusted}
+    strangers = {n.device_id for assignment in made.assignments for n in assignment.neighbours if not n.trusted}
     assert len(strangers) == 2
-    assert {seat.device_id for seat in made.seats if seat.noised} == strangers
+    assert {assignment.device_id for assignment in made.assignments if assignment.noised} == strangers
 
 
 def test_an_unknown_relation_is_refused() -> None:
@@ -307,8 +307,8 @@ def test_batches_follow_what_has_arrived_while_the_links_stay_as_they_are() -> N
     given = inputs(RING, 4)
     first = plan(holding(given, 10, 10, 10, 10))
     second = plan(holding(given, 10, 500, 500, 10), first)
-    assert [seat.batch_size for seat in first.seats] == [10] * 4
-    assert [seat.batch_size for seat in second.seats] == [10, 32, 32, 10]
+    assert [assignment.batch_size for assignment in first.assignments] == [10] * 4
+    assert [assignment.batch_size for assignment in second.assignments] == [10, 32, 32, 10]
     assert pairs(second) == pairs(first)
     assert [(x.between, x.step) for x in second.mesh_details.links] == [
         (x.between, x.step) for x in first.mesh_details.links
@@ -322,20 +322,20 @@ def test_batches_of_links_that_stand_follow_the_devices_speed() -> None:
     first = plan(given)
     slow = dataclasses.replace(given.network, batch_seconds=np.array([8.0, 1.0, 1.0, 1.0]))
     second = plan(dataclasses.replace(given, network=slow), first)
-    assert [seat.batch_size for seat in first.seats] == [32] * 4
+    assert [assignment.batch_size for assignment in first.assignments] == [32] * 4
     assert pairs(second) == pairs(first)
-    assert [seat.batch_size for seat in second.seats] == [32, 256, 256, 256]
+    assert [assignment.batch_size for assignment in second.assignments] == [32, 256, 256, 256]
 
 
 def test_link_between_noised_devices_reports_when_it_loses_trust() -> None:
     """0 and 1 add noise because of strangers; that they stop trusting each other changes no noise, and is told."""
     bare = inputs([(0, 1)], 3, bridge=True, plan="betta", rules=MeshRules(max_degree=2))
     first = plan(bare)
-    everyone = {seat.device_id for seat in first.seats if seat.noised}
+    everyone = {assignment.device_id for assignment in first.assignments if assignment.noised}
     assert {"dev_0", "dev_1"} <= everyone, first
     lost = dataclasses.replace(bare, network=dataclasses.replace(bare.network, trusted=np.zeros((3, 3), dtype=bool)))
     second = plan(lost, first)
-    assert {n.trusted for seat in second.seats for n in seat.neighbours} == {False}
+    assert {n.trusted for assignment in second.assignments for n in assignment.neighbours} == {False}
 
 
 def test_nobody_computes_beyond_the_round_because_one_says_that_it_is_slow() -> None:
@@ -344,24 +344,24 @@ def test_nobody_computes_beyond_the_round_because_one_says_that_it_is_slow() -> 
     claimed = dataclasses.replace(given.network, batch_seconds=np.array([1000.0, 1.0, 1.0, 0.5]))
     for name in ("betta", "social"):
         settings = dataclasses.replace(given.settings, plan=name)
-        seats = plan(dataclasses.replace(given, network=claimed, settings=settings)).seats
-        assert [seat.batch_size for seat in seats] == [32, 96, 96, 192], name
+        assignments = plan(dataclasses.replace(given, network=claimed, settings=settings)).assignments
+        assert [assignment.batch_size for assignment in assignments] == [32, 96, 96, 192], name
 
 
 def test_lost_trust_is_never_kept_even_if_a_new_plan_is_no_faster() -> None:
     first = plan(inputs(RING, 4, replan_gain=0.99))
-    assert not any(seat.noised for seat in first.seats)
+    assert not any(assignment.noised for assignment in first.assignments)
     second = plan(inputs(RING[1:], 4, replan_gain=0.99), first)
-    for seat in second.seats:
-        for neighbour in seat.neighbours:
-            lost = {seat.device_id, neighbour.device_id} == {"dev_0", "dev_1"}
-            assert not lost or (seat.noised and not neighbour.trusted)
+    for assignment in second.assignments:
+        for neighbour in assignment.neighbours:
+            lost = {assignment.device_id, neighbour.device_id} == {"dev_0", "dev_1"}
+            assert not lost or (assignment.noised and not neighbour.trusted)
 
 
 def test_new_members_make_a_new_plan() -> None:
     first = plan(inputs(RING, 4))
     second = plan(inputs([*RING, (3, 4)], 5), first)
-    assert {seat.device_id for seat in second.seats} == {f"dev_{number}" for number in range(5)}
+    assert {assignment.device_id for assignment in second.assignments} == {f"dev_{number}" for number in range(5)}
 
 
 LADDER = [(i, i + 1) for i in range(7)] + [(i, i + 2) for i in range(6)]
@@ -378,21 +378,23 @@ def test_who_comes_or_goes_leaves_the_links_of_the_others_as_they_are() -> None:
     first = plan(inputs(LADDER, 8, replan_gain=0.9))
     ids = [f"dev_{number}" for number in range(7)]
     held = {pair for pair in pairs(first) if "dev_7" not in pair}
-    kept, second = mended(first, inputs([pair for pair in LADDER if 7 not in pair], 7, ids=ids, replan_gain=0.9))
-    assert kept == held
-    kept, third = mended(second, inputs(LADDER, 8, replan_gain=0.9))
-    assert kept == pairs(second)
-    assert {seat.device_id for seat in third.seats if seat.neighbours} == {f"dev_{number}" for number in range(8)}
+    retained, second = mended(first, inputs([pair for pair in LADDER if 7 not in pair], 7, ids=ids, replan_gain=0.9))
+    assert retained == held
+    retained, third = mended(second, inputs(LADDER, 8, replan_gain=0.9))
+    assert retained == pairs(second)
+    assert {assignment.device_id for assignment in third.assignments if assignment.neighbours} == {
+        f"dev_{number}" for number in range(8)
+    }
 
 
 def test_lost_trust_takes_its_own_link_away_and_no_other() -> None:
     first = plan(inputs(LADDER, 8, replan_gain=0.9))
     i, j = next((i, j) for i, j in LADDER if (f"dev_{i}", f"dev_{j}") in pairs(first) and i > 0 and j < 7)
     lost = {(f"dev_{i}", f"dev_{j}"), (f"dev_{j}", f"dev_{i}")}
-    kept, second = mended(first, inputs([pair for pair in LADDER if pair != (i, j)], 8, replan_gain=0.9))
-    assert kept == pairs(first) - lost
+    retained, second = mended(first, inputs([pair for pair in LADDER if pair != (i, j)], 8, replan_gain=0.9))
+    assert retained == pairs(first) - lost
     assert not lost & pairs(second)
-    assert not any(seat.noised for seat in second.seats)
+    assert not any(assignment.noised for assignment in second.assignments)
 
 
 def test_a_plan_is_not_mended_where_a_new_one_is_much_better() -> None:

@@ -76,8 +76,8 @@ class Court:
         if piece.positive:
             same = [p for p in same if (p.reporter == PLATFORM) == (piece.reporter == PLATFORM)]
         elif piece.reporter in (ONE, OTHER):
-            mine = [p for p in same if p.reporter == piece.reporter and p.share > 0]
-            if len(mine) >= 10 * self.rule.pair_day:
+            own = [p for p in same if p.reporter == piece.reporter and p.share > 0]
+            if len(own) >= 10 * self.rule.pair_day:
                 return
         room = self.rule.pair_day - math.fsum(p.share * p.units for p in same)
         piece.share = min(1.0, max(0.0, room) / piece.units) if piece.units else float(room > 0)

@@ -20,7 +20,7 @@ def test_in_the_order_of_their_times_they_count_as_in_the_whole_history(
     rule, tally = Rule(60.0, interval, 3), Tally()
     for start, seconds in sorted(met):
         tally = tally.met(start, seconds, rule)
-    long = sorted(each for each in met if each[1] >= 60.0)
+    long = sorted(item for item in met if item[1] >= 60.0)
     if not long:
         assert tally.times == 0
         return

@@ -79,14 +79,14 @@ class Books:
         self.displaced += out.events
 
     def _used(self, days: evidence_batch.Days, reporter: int) -> list[tuple[Any, ...]]:
-        found = []
+        result = []
         for place, (pair, start) in enumerate(zip(days.pairs.tolist(), days.starts.tolist(), strict=True)):
             of_day = [r for r in self.rows if r["pair"] == pair and 0 <= r["at"] - start < DAY_SECONDS and r["share"]]
             for sort in range(3):
-                mine = [r for r in of_day if self._sort(r) == sort]
-                units = math.fsum(r["share"] * min(r["seconds"], 60.0) / 60.0 for r in mine)
-                found.append((place, sort, units, sum(r["reporter"] == reporter for r in mine)))
-        return found
+                own = [r for r in of_day if self._sort(r) == sort]
+                units = math.fsum(r["share"] * min(r["seconds"], 60.0) / 60.0 for r in own)
+                result.append((place, sort, units, sum(r["reporter"] == reporter for r in own)))
+        return result
 
     @staticmethod
     def _sort(row: dict[str, Any]) -> int:
@@ -97,8 +97,8 @@ class Books:
         return tuple(row[name] for name in names.split())
 
     def trust(self, now: float = NOW) -> list[float]:
-        found: list[float] = direct_trust_of(self.table, now, PARAMETERS, self.rule).tolist()
-        return found
+        result: list[float] = direct_trust_of(self.table, now, PARAMETERS, self.rule).tolist()
+        return result
 
 
 def heard(history: Sequence[Said], rule: EvidenceRule) -> tuple[Books, Court]:
@@ -234,10 +234,10 @@ def test_the_newest_that_count_fit_and_leave_out_only_older_ones(
     reports: list[tuple[float, float]], most: float
 ) -> None:
     at, units = (np.array(column) for column in zip(*reports, strict=True)) if reports else (np.zeros(0), np.zeros(0))
-    kept = newest_that_count(at, np.arange(len(at)), units, most)
-    assert units[kept].sum() <= most * (1 + 1e-9)
-    if kept.any() and not kept.all():
-        assert at[~kept].max() <= at[kept].min()
+    retained = newest_that_count(at, np.arange(len(at)), units, most)
+    assert units[retained].sum() <= most * (1 + 1e-9)
+    if retained.any() and not retained.all():
+        assert at[~retained].max() <= at[retained].min()
 
 
 @given(

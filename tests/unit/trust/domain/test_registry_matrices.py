@@ -25,11 +25,11 @@ def test_entries_are_the_positive_part_of_the_dense_matrix_bit_for_bit(
     graph = town(40, 45, seed)
     devices = np.random.default_rng(seed).permutation(40)[:25].astype(np.int64)
     dense = trust_rows(graph, devices, 0.8)
-    found = matrices.entries_among(graph, devices, 0.8)
+    result = matrices.entries_among(graph, devices, 0.8)
     expected = np.argwhere(np.triu(dense.trust, 1) > 0)
-    assert np.column_stack((found.rows, found.columns)).tolist() == expected.tolist()
-    assert found.trust.tolist() == dense.trust[found.rows, found.columns].tolist()
-    assert found.direct.tolist() == dense.direct[found.rows, found.columns].tolist()
+    assert np.column_stack((result.rows, result.columns)).tolist() == expected.tolist()
+    assert result.trust.tolist() == dense.trust[result.rows, result.columns].tolist()
+    assert result.direct.tolist() == dense.direct[result.rows, result.columns].tolist()
 
 
 def test_nobody_and_somebody_alone_have_no_entries() -> None:
@@ -44,18 +44,18 @@ def test_many_pairs_come_in_pieces_each_pair_once(most: int, monkeypatch: pytest
     devices = np.random.default_rng(1).permutation(40)[:30].astype(np.int64)
     whole = matrices.entries_among(graph, devices, 0.8)
     monkeypatch.setattr(matrices, "MOST_ENTRIES", most)
-    piece, found = 0, {}
+    piece, result = 0, {}
     while True:
         part = matrices.entries_among(graph, devices, 0.8, piece)
         assert len(part.rows) <= most
         pairs = zip(part.rows.tolist(), part.columns.tolist(), part.direct.tolist(), part.trust.tolist(), strict=True)
         for row, column, direct, trust in pairs:
-            assert (row, column) not in found
-            found[row, column] = (direct, trust)
+            assert (row, column) not in result
+            result[row, column] = (direct, trust)
         piece = part.following
         if not piece:
             break
     expected = zip(
         whole.rows.tolist(), whole.columns.tolist(), whole.direct.tolist(), whole.trust.tolist(), strict=True
     )
-    assert found == {(row, column): (direct, trust) for row, column, direct, trust in expected}
+    assert result == {(row, column): (direct, trust) for row, column, direct, trust in expected}

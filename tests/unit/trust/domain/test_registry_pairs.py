@@ -31,11 +31,11 @@ Act = tuple[int, bool, float, float]
 
 
 def evidence_of(history: Iterable[Act], couple: int) -> Evidence:
-    found = Evidence()
+    result = Evidence()
     for which, positive, duration, at in history:
         if which == couple:
-            found = add(found, Interaction(positive, duration, at), PARAMETERS)
-    return found
+            result = add(result, Interaction(positive, duration, at), PARAMETERS)
+    return result
 
 
 def rows_of(history: list[Act]) -> list[Row]:
@@ -82,12 +82,12 @@ def test_a_replay_equals_what_was_known_then(history: list[Act], at: float) -> N
 def test_a_graph_that_only_aged_is_the_graph_built_anew(history: list[Act], at: float, later: float) -> None:
     pairs, builder = snapshot_of(history), GraphBuilder(PARAMETERS, LIVE)
     builder.build(pairs, at, 12)
-    found = builder.build(pairs, at + later, 12)
+    result = builder.build(pairs, at + later, 12)
     expected = TrustGraph.from_ties(12, pairs.low, pairs.high, pairs.direct(at + later, PARAMETERS, LIVE))
-    assert found.size == expected.size
-    assert found.indptr.tolist() == expected.indptr.tolist()
-    assert found.indices.tolist() == expected.indices.tolist()
-    assert found.values.tolist() == expected.values.tolist()
+    assert result.size == expected.size
+    assert result.indptr.tolist() == expected.indptr.tolist()
+    assert result.indices.tolist() == expected.indices.tolist()
+    assert result.values.tolist() == expected.values.tolist()
 
 
 @given(acts, st.permutations([(1, 2), (2, 3), (4, 9), (1, 9), (6, 7)]))

@@ -31,11 +31,11 @@ def reports(size: int) -> Reports:
 
 
 def indices(text: str) -> set[int]:
-    found: set[int] = set()
+    result: set[int] = set()
     for span in text.split(","):
         low, _, high = span.partition("-")
-        found |= set(range(int(low), int(high or low) + 1))
-    return found
+        result |= set(range(int(low), int(high or low) + 1))
+    return result
 
 
 def test_sound_reports_give_the_devices_numbers_low_first() -> None:

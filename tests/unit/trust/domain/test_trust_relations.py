@@ -84,9 +84,9 @@ def test_ownership_links_private_devices_of_an_owner_and_public_in_range() -> No
 
 def test_parental_needs_one_known_make_and_distance() -> None:
     stays = rests((7, 0, 9, 0.0, 0.0), (7, 9, 10, 9000.0, 0.0), (8, 0, 5, 2500.0, 0.0), (9, 0, 5, 100.0, 0.0))
-    found = [relation for block in parental(CITY, stays) for relation in block]
-    assert [(relation.a, relation.b) for relation in found] == [(1, 3), (3, 4)]
-    assert found[0].because == "both are type 1, brand 3, model 4; 2500 m apart"
+    result = [relation for block in parental(CITY, stays) for relation in block]
+    assert [(relation.a, relation.b) for relation in result] == [(1, 3), (3, 4)]
+    assert result[0].because == "both are type 1, brand 3, model 4; 2500 m apart"
     anywhere = RelationRules(parental_distance_metres=0.0)
     expected = [(1, 3), (1, 4), (3, 4), (5, 6), (5, 7), (6, 7)]
     assert pairs(parental(CITY, stays, anywhere)) == expected
@@ -175,12 +175,14 @@ def test_a_rule_out_of_range_is_refused_by_name(name: str) -> None:
 
 @given(st.lists(st.integers(0, 4), max_size=12), st.integers(1, 9))
 def test_pairs_within_are_all_pairs_with_equal_labels_once(labels: list[int], block: int) -> None:
-    found = [
+    result = [
         (min(i, j), max(i, j))
         for left, right in pairs_within(np.array(labels, dtype=np.int64), block)
         for i, j in zip(left.tolist(), right.tolist(), strict=True)
     ]
-    assert sorted(found) == [(i, j) for i, j in itertools.combinations(range(len(labels)), 2) if labels[i] == labels[j]]
+    assert sorted(result) == [
+        (i, j) for i, j in itertools.combinations(range(len(labels)), 2) if labels[i] == labels[j]
+    ]
 
 
 @given(st.lists(st.integers(0, 3), max_size=8), st.lists(st.integers(0, 4), max_size=5))
@@ -243,21 +245,21 @@ def test_spaced_encounters_equal_the_greedy_walk(rows: list[tuple[int, int, int]
         met = Meetings(
             table[:, 0], table[:, 0] + 10, table[:, 1].astype(float), (table[:, 1] + table[:, 2]).astype(float)
         )
-        found = spaced_encounters(met, float(interval))
-        assert dict(zip(found.a.tolist(), found.times.tolist(), strict=True)) == dict(expected)
+        result = spaced_encounters(met, float(interval))
+        assert dict(zip(result.a.tolist(), result.times.tolist(), strict=True)) == dict(expected)
 
 
 @given(st.lists(STAY, max_size=10))
 def test_visits_equal_brute_force(rows: list[tuple[int, float, float, int, int]]) -> None:
     stays, places = as_stays(rows), np.array([[0.0, 0.0], [150.0, 100.0]])
-    found = visits(stays, places, 110.0)
+    result = visits(stays, places, 110.0)
     expected = Counter(
         (place, int(stays.carriers[k]))
         for place in range(2)
         for k in range(len(stays))
         if math.dist(places[place], stays.places[k]) <= 110.0
     )
-    listed = zip(found.a.tolist(), found.b.tolist(), found.times.tolist(), strict=True)
+    listed = zip(result.a.tolist(), result.b.tolist(), result.times.tolist(), strict=True)
     assert {(a, b): times for a, b, times in listed} == dict(expected)
     assert not len(visits(stays, np.zeros((0, 2)), 1.0).a)
 

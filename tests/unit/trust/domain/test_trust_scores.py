@@ -76,10 +76,10 @@ def test_indirect_trust_equals_brute_force_over_all_shortest_paths(direct: Float
     """τ equals brute force over all shortest paths (spec §7)."""
     graph = TrustGraph.from_dense(direct)
     for source in range(len(direct)):
-        found = indirect_trust(graph, source)
+        result = indirect_trust(graph, source)
         for target in range(len(direct)):
             expected = 0.0 if source == target else brute_force(direct, source, target)
-            assert found[target] == pytest.approx(expected, rel=1e-12, abs=0)
+            assert result[target] == pytest.approx(expected, rel=1e-12, abs=0)
 
 
 def best_graph(direct: Floats) -> TrustGraph:
@@ -129,8 +129,8 @@ def test_weak_new_tie_lowers_trust_by_shortest_path_and_not_by_best() -> None:
         chain[a, b] = chain[b, a] = e
     tied = chain.copy()
     tied[0, 2] = tied[2, 0] = 0.01
-    shortest = [everybody(TrustGraph.from_dense(each))[0, 3] for each in (chain, tied)]
-    best = [everybody(best_graph(each))[0, 3] for each in (chain, tied)]
+    shortest = [everybody(TrustGraph.from_dense(item))[0, 3] for item in (chain, tied)]
+    best = [everybody(best_graph(item))[0, 3] for item in (chain, tied)]
     assert shortest == pytest.approx([0.2 * 0.729, 0.2 * 0.009])
     assert best == pytest.approx([0.2 * 0.729, 0.2 * 0.729])
 

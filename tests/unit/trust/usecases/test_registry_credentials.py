@@ -41,11 +41,11 @@ def test_a_token_is_no_key() -> None:
 
 
 def test_a_proof_holds_for_its_message_and_key_only() -> None:
-    mine, other = SigningKey.generate(), SigningKey.generate()
-    signature = mine.sign(b"sealing key").signature
-    assert proves(bytes(mine.verify_key), b"sealing key", signature)
-    assert not proves(bytes(mine.verify_key), b"another", signature)
+    own, other = SigningKey.generate(), SigningKey.generate()
+    signature = own.sign(b"sealing key").signature
+    assert proves(bytes(own.verify_key), b"sealing key", signature)
+    assert not proves(bytes(own.verify_key), b"another", signature)
     assert not proves(bytes(other.verify_key), b"sealing key", signature)
     assert not proves(b"", b"sealing key", signature)
-    assert not proves(bytes(mine.verify_key), b"sealing key", b"short")
+    assert not proves(bytes(own.verify_key), b"sealing key", b"short")
     assert not proves(bytes(32), b"sealing key", bytes(64))

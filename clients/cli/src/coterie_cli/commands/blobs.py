@@ -45,7 +45,7 @@ def sweep(
     if seconds < 600:
         raise Mistake(f"--older-than must be at least 10m, not {older_than}: younger bytes may still be waited for")
     with connect(url, key) as platform:
-        found = platform.sweep_blobs(dry_run=dry_run, older_than_seconds=seconds)
-    went = "would go" if dry_run else f"went ({found.removed} removed)"
-    size = f"{found.orphan_bytes / 1e6:.1f} MB"
-    show(found, as_json, lambda: f"{found.orphans} of {found.seen} blobs, {size}, {went}")
+        result = platform.sweep_blobs(dry_run=dry_run, older_than_seconds=seconds)
+    went = "would go" if dry_run else f"went ({result.removed} removed)"
+    size = f"{result.orphan_bytes / 1e6:.1f} MB"
+    show(result, as_json, lambda: f"{result.orphans} of {result.seen} blobs, {size}, {went}")

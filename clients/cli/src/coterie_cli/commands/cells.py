@@ -112,7 +112,7 @@ def train(
         )
         while wait and policy.state == PolicyState.TRAINING:
             time.sleep(1.0)
-            policy = next(each for each in platform.policies() if each.id == policy.id)
+            policy = next(item for item in platform.policies() if item.id == policy.id)
             if not as_json:
                 out.print(f"{policy.progress:.0%}  reward {policy.reward:.1f}")
     show(policy, as_json, lambda: f"policy [bold]{policy.id}[/] is {policy.state} {policy.reason}")

@@ -75,9 +75,9 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Fetch a device's key from the platform, compare its fingerprint with its owner, and take it into the circle."""
-    found = _told_by_platform(home, device)
-    words, known = fingerprint_words(found.signing_key), DeviceHome(home).circle().members.get(device)
-    if known is not None and known.signing_key != found.signing_key:
+    result = _told_by_platform(home, device)
+    words, known = fingerprint_words(result.signing_key), DeviceHome(home).circle().members.get(device)
+    if known is not None and known.signing_key != result.signing_key:
         raise Mistake(
             f"the platform says that {device} has ANOTHER KEY ({words}) than the one in this circle "
             f"({fingerprint_words(known.signing_key)}): somebody may be posing as it; ask its owner, and if it really "
@@ -87,8 +87,8 @@ def verify(
         err.print(f"{device}, as the platform says:\n\n  [bold]{words}[/]\n")
         if not yes and not typer.confirm("Does its owner read the same words from `coterie circle show`?", err=True):
             raise Mistake(f"{device} was not added; if the words differ, somebody is posing as it")
-        _save(home, _with(DeviceHome(home).circle(), device, Member(found.signing_key, found.owner_id)))
-    _tell(device, found.signing_key, as_json, "has the key it has in this circle" if known else "is in the circle")
+        _save(home, _with(DeviceHome(home).circle(), device, Member(result.signing_key, result.owner_id)))
+    _tell(device, result.signing_key, as_json, "has the key it has in this circle" if known else "is in the circle")
 
 
 @app.command("add", epilog=_ADD_EPILOG)
@@ -178,13 +178,13 @@ def _told_by_platform(home: Path, device: str) -> KnownKeys:
 
 
 def _by_words(home: Path, device: str, words: str) -> tuple[str, Member]:
-    found = _told_by_platform(home, device)
-    if fingerprint_words(found.signing_key).split() != words.lower().split():
+    result = _told_by_platform(home, device)
+    if fingerprint_words(result.signing_key).split() != words.lower().split():
         raise Mistake(
-            f"the platform's key of {device} has another fingerprint ({fingerprint_words(found.signing_key)}); "
+            f"the platform's key of {device} has another fingerprint ({fingerprint_words(result.signing_key)}); "
             "a slip of the tongue, or somebody posing as it: ask for the invitation instead"
         )
-    return device, Member(found.signing_key, found.owner_id)
+    return device, Member(result.signing_key, result.owner_id)
 
 
 def _with(circle: Circle, device: str, member: Member) -> Circle:
@@ -204,7 +204,7 @@ def _tell(device: str, key: bytes, as_json: bool, what: str) -> None:
 
 
 def _settings(circle: Circle) -> dict[str, Any]:
-    names = [each.name for each in dataclasses.fields(circle) if each.name not in ("members", "seen")]
+    names = [field.name for field in dataclasses.fields(circle) if field.name not in ("members", "seen")]
     return {name: getattr(circle, name) for name in names}
 
 
@@ -223,7 +223,7 @@ def _people(people: Any, *, verified: bool) -> list[dict[str, Any]]:
 
 def _shown(document: dict[str, Any], invited: str, qr: bool) -> RenderableType:
     own, listed = document["this_device"], [*document["members"], *document["seen"]]
-    people = [[each["device"], each["owner"], "yes" if each["verified"] else "no", each["words"]] for each in listed]
+    people = [[item["device"], item["owner"], "yes" if item["verified"] else "no", item["words"]] for item in listed]
     title = f"in the circle ({len(document['members'])} compared)" if people else "nobody is in the circle yet"
     settings = [[name, document[name]] for name in ("mode", "strangers", "smallest_sum", "company_least")]
     settings += [[name, document[name]] for name in ("count", "secure_only", "clerk", "names_clerks")]

@@ -14,7 +14,7 @@ from coterie.learning.evaluation import Tensors, Worth, evaluate
 from coterie.learning.measurement import measure
 from coterie.records import Model
 from coterie.records import Task as TaskRecord
-from coterie.records.enums import Pace
+from coterie.records.enums import RoundMode
 from coterie_cli.commands.results import Task
 from coterie_cli.console import AsJson, Key, Mistake, Url, connect, err, show, table
 
@@ -48,14 +48,14 @@ def evaluate_task(
     """
     figures, told = _evaluators(sample, metrics, worth)
     with connect(url, key) as platform, connect(url, key) as second:
-        found = platform.find_task(task)
-        values = told is not None and (not sample or _is_valued(found))
+        result = platform.find_task(task)
+        values = told is not None and (not sample or _is_valued(result))
         with ThreadPoolExecutor(1) as pool:
-            measured = pool.submit(measure, second, found.id, figures, on_version=_say_version) if figures else None
-            rounds = evaluate(platform, found.id, told, on_round=_say) if told is not None and values else 0
+            measured = pool.submit(measure, second, result.id, figures, on_version=_say_version) if figures else None
+            rounds = evaluate(platform, result.id, told, on_round=_say) if told is not None and values else 0
             versions = measured.result() if measured is not None else 0
-    document = {"task_id": found.id, "versions": versions, "rounds": rounds}
-    show(document, as_json, lambda: f"{found.id}: {versions} versions measured, {rounds} rounds valued")
+    document = {"task_id": result.id, "versions": versions, "rounds": rounds}
+    show(document, as_json, lambda: f"{result.id}: {versions} versions measured, {rounds} rounds valued")
 
 
 @app.command("contributions", epilog="[bold]Example[/]  coterie task contributions digits --round 3")
@@ -68,10 +68,10 @@ def contributions(
 ) -> None:
     """Show what each device contributed to a task's models, the most first."""
     with connect(url, key) as platform:
-        found = sorted(platform.contributions(platform.find_task(task).id, round=round), key=lambda each: -each.value)
-        names = _names(platform) if found else {}
-    rows = [[names.get(c.device_id, ""), c.device_id, c.rounds, f"{c.value:+.5f}", f"{c.error:.5f}"] for c in found]
-    show(found, as_json, lambda: table("", ["device", "id", "rounds", "contribution", "± error"], rows))
+        result = sorted(platform.contributions(platform.find_task(task).id, round=round), key=lambda item: -item.value)
+        names = _names(platform) if result else {}
+    rows = [[names.get(c.device_id, ""), c.device_id, c.rounds, f"{c.value:+.5f}", f"{c.error:.5f}"] for c in result]
+    show(result, as_json, lambda: table("", ["device", "id", "rounds", "contribution", "± error"], rows))
 
 
 def _names(platform: Platform) -> dict[str, str]:
@@ -89,7 +89,7 @@ def _say_version(model: Model, metrics: Mapping[str, float]) -> None:
 
 def _is_valued(task: TaskRecord) -> bool:
     spec = task.specification
-    return spec.incentive == "contribution" or spec.keep_rounds > 0 or spec.pace is Pace.ASYNCHRONOUS
+    return spec.incentive == "contribution" or spec.keep_rounds > 0 or spec.mode is RoundMode.ASYNCHRONOUS
 
 
 def _evaluators(sample: str, metrics: str, worth: str) -> tuple[Figures | None, Worth | None]:

@@ -31,14 +31,14 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Run a demo: real services, real agents, one task, then a table of what came out."""
-    found = demos()
+    match = demos()
     if list_them:
-        rows = [[each.name, each.about] for each in found.values()]
+        rows = [[item.name, item.about] for item in match.values()]
         show(dict(rows), as_json, lambda: table("", ["demo", "what it shows"], rows))
         return
-    if which not in found:
-        raise Mistake(f"no demo is called {which!r}; there are {', '.join(found)}")
-    result = found[which].run(Choices(rounds, devices, seed, garbage_device, as_json))
+    if which not in match:
+        raise Mistake(f"no demo is called {which!r}; there are {', '.join(match)}")
+    result = match[which].run(Choices(rounds, devices, seed, garbage_device, as_json))
     show(result, as_json, lambda: _closing(result))
     if result["state"] != "finished":
         raise typer.Exit(FAILED)
@@ -46,12 +46,12 @@ def demo(
 
 def _closing(result: dict[str, Any]) -> RenderableType:
     """Prints the demo's own tables, or those of federated averaging; what is left to say."""
-    for each in result.get("tables", []):
-        out.print(table(each["title"], each["columns"], each["rows"]))
+    for item in result.get("tables", []):
+        out.print(table(item["title"], item["columns"], item["rows"]))
     if "tables" not in result:
         _print_averaging(result)
-    found = result.get("found") or f"{result['accuracy']:.1%} right"
-    return f"\n{result['state']}: [bold]{escape(found)}[/] in {result['seconds']:.1f} s"
+    match = result.get("found") or f"{result['accuracy']:.1%} right"
+    return f"\n{result['state']}: [bold]{escape(match)}[/] in {result['seconds']:.1f} s"
 
 
 def _print_averaging(result: dict[str, Any]) -> None:

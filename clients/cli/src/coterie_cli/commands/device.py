@@ -95,7 +95,7 @@ def run(
         raise Mistake(f"{home} holds no registered device; run `coterie device register --home {home}` first")
     if not task and not DeviceHome(home).browsers():
         raise Mistake("give --task, or link a browser in which you approve tasks: `coterie device link`")
-    found = _source(source, sample, part) if source or sample or not _has_answer(home) else None
+    match = _source(source, sample, part) if source or sample or not _has_answer(home) else None
     from coterie.agent.agent import Agent
 
     signal.signal(signal.SIGTERM, _interrupt)
@@ -103,7 +103,7 @@ def run(
     told.setFormatter(_Harmless("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
     logging.basicConfig(level=logging.INFO, handlers=[told])
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    agent = Agent(home) if found is None else _training_agent(home, found, on_error)
+    agent = Agent(home) if match is None else _training_agent(home, match, on_error)
     for name in task:
         _join(agent, name, wait)
     summary = agent.run(ask_owner=not task)
@@ -203,17 +203,17 @@ def costs(
     from coterie.privacy.budget_choice import PrivateCosts
 
     settings = _private_settings(home)
-    kept = dict(settings.get("costs") or {})
+    retained = dict(settings.get("costs") or {})
     given = {"quadratic": quadratic or None, "linear": None if linear == -1.0 else linear}
     given["fixed"] = None if fixed == -1.0 else fixed
     changed = {name: value for name, value in given.items() if value is not None}
     if changed:
-        kept |= changed
+        retained |= changed
         try:
-            kept = asdict(PrivateCosts(**kept))
+            retained = asdict(PrivateCosts(**retained))
         except (TypeError, ValueError) as error:
             raise Mistake(f"{error}; give --quadratic above 0 and the others at least 0") from error
-        DeviceHome(home).keep_private({"costs": kept})
+        DeviceHome(home).keep_private({"costs": retained})
     prices = {"kappa": kappa, "credits_per_joule": per_joule}
     told = {name: value for name, value in prices.items() if value != -1.0}
     computing = dict(settings.get("computing") or {}) | told
@@ -223,10 +223,10 @@ def costs(
         except (TypeError, ValueError) as error:
             raise Mistake(f"{error}; give --kappa and --per-joule at least 0") from error
         DeviceHome(home).keep_private({"computing": computing})
-    parts = (kept, computing, dict(settings.get("effort") or {}))
+    parts = (retained, computing, dict(settings.get("effort") or {}))
     rows = [[name.replace("_", " "), value] for part in parts for name, value in part.items() if value is not None]
-    title = "" if kept else "no costs of privacy yet: they are drawn when the device first sells"
-    every = kept | ({"computing": computing} if computing else {}) | ({"effort": parts[2]} if parts[2] else {})
+    title = "" if retained else "no costs of privacy yet: they are drawn when the device first sells"
+    every = retained | ({"computing": computing} if computing else {}) | ({"effort": parts[2]} if parts[2] else {})
     show(every, as_json, lambda: table(title, ["cost", "credits, or measured"], rows))
 
 
@@ -254,16 +254,18 @@ def care(
 
     With --hidden the device believes no survey that says others' data hide more of its own. None of this leaves it.
     """
-    kept = dict(_private_settings(home).get("care") or {})
+    retained = dict(_private_settings(home).get("care") or {})
     told = {"own": own, "social": social, "hidden": hidden}
     changed = {name: value for name, value in told.items() if value != -1.0}
     if not all(0.0 <= value < math.inf for value in changed.values()):
         raise Mistake("care must be finite and not negative; give --own, --social and --hidden at least 0")
     if changed:
-        kept |= changed
-        DeviceHome(home).keep_private({"care": kept})
-    title = "" if kept else "nothing of its own: surveys assume it"
-    show(kept, as_json, lambda: table(title, ["care", "value"], [[name, value] for name, value in kept.items()]))
+        retained |= changed
+        DeviceHome(home).keep_private({"care": retained})
+    title = "" if retained else "nothing of its own: surveys assume it"
+    show(
+        retained, as_json, lambda: table(title, ["care", "value"], [[name, value] for name, value in retained.items()])
+    )
 
 
 @app.command(
@@ -296,19 +298,19 @@ def limits(
     from coterie.agent.workload import Workload
 
     settings = _private_settings(home)
-    kept = dict(settings.get("limits") or {})
+    retained = dict(settings.get("limits") or {})
     for change in changes:
         name, _, number = change.partition("=")
         if not number.isdecimal():
             raise Mistake(f"--set takes a name and a whole number, such as epochs=5, not {change!r}")
-        kept[name] = int(number)
+        retained[name] = int(number)
     try:
-        known = asdict(Workload.of({"limits": kept}))
+        known = asdict(Workload.of({"limits": retained}))
     except BadHome as error:
         raise Mistake(f"--set: {error}" if changes else str(error)) from error
     if changes:
-        DeviceHome(home).save_private_settings({**settings, "limits": kept})
-    rows = [[name, value, "the owner's" if name in kept else ""] for name, value in known.items()]
+        DeviceHome(home).save_private_settings({**settings, "limits": retained})
+    rows = [[name, value, "the owner's" if name in retained else ""] for name, value in known.items()]
     show(known, as_json, lambda: table("", ["at most", "", ""], rows))
 
 

@@ -64,9 +64,9 @@ def link(
 def links(home: Home, as_json: AsJson = False) -> None:
     """List the browsers that may decide for a device."""
     _identity(home)
-    found = list(DeviceHome(home).browsers().values())
-    document = [{"link": each.link, "name": each.name, "linked_at": each.linked_at} for each in found]
-    rows = [[each.link, each.name, when(each.linked_at)] for each in found]
+    result = list(DeviceHome(home).browsers().values())
+    document = [{"link": item.link, "name": item.name, "linked_at": item.linked_at} for item in result]
+    rows = [[item.link, item.name, when(item.linked_at)] for item in result]
     title = "" if rows else "no browser is linked; `coterie device link` makes one"
     show(document, as_json, lambda: table(title, ["link", "browser", "since"], rows))
 
@@ -89,11 +89,11 @@ def _taken(platform: Platform, made: BrowserLink) -> BrowserLink:
     """The link as soon as a browser has taken it; raises when its time is over."""
     deadline = time.monotonic() + max(0.0, made.expires_at - made.created_at)
     while True:
-        found = next((each for each in platform.links(made.device_id) if each.id == made.id), None)
-        if found is None:
+        result = next((item for item in platform.links(made.device_id) if item.id == made.id), None)
+        if result is None:
             raise NotFound("the link was ended; make a new one", status=404)
-        if found.claimed_at:
-            return found
+        if result.claimed_at:
+            return result
         if time.monotonic() > deadline:
             raise Mistake("no browser opened the link in time; run the command again")
         time.sleep(ASK_SECONDS)

@@ -64,16 +64,16 @@ def doctor(
     """
     with err.status("looking …"):
         findings = [*_machine(data), *_platform(url or found_url(), key)]
-    rows = [(_MARKS[each.state], each.check, each.found, each.advice) for each in findings]
-    show([asdict(each) for each in findings], as_json, lambda: _told(rows))
-    if any(each.state == "bad" for each in findings):
+    rows = [(_MARKS[finding.state], finding.check, finding.found, finding.advice) for finding in findings]
+    show([asdict(finding) for finding in findings], as_json, lambda: _told(rows))
+    if any(finding.state == "bad" for finding in findings):
         raise typer.Exit(FAILED)
 
 
 def _told(rows: list[tuple[str, str, str, str]]) -> str:
     lines = []
-    for mark, check, found, advice in rows:
-        lines.append(f"{mark}  [bold]{check}[/]: {found}")
+    for mark, check, result, advice in rows:
+        lines.append(f"{mark}  [bold]{check}[/]: {result}")
         if advice:
             lines.append(f"      → {advice}")
     return "\n".join(lines)
@@ -207,7 +207,7 @@ def _versions(url: str, key: str) -> Iterator[Finding]:
         return
     kinds = {told_version for told_version in told.values() if told_version} | {version.VERSION}
     if len(kinds) > 1:
-        says = f"coterie {version.VERSION}; " + ", ".join(f"{name} {each or '?'}" for name, each in told.items())
+        says = f"coterie {version.VERSION}; " + ", ".join(f"{name} {item or '?'}" for name, item in told.items())
         yield Finding("versions", "warn", says, "upgrade what is behind: services are upgraded together")
     else:
         yield Finding("versions", "ok", f"{version.VERSION} everywhere")

@@ -44,9 +44,9 @@ def create(
 def list_keys(url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
     """List keys with their ids, those that work no more included; secrets are never shown again."""
     with connect(url, key) as platform:
-        found = list(platform.keys())
-    rows = [[k.id, f"{k.principal.subject}\n{k.principal.role} {k.principal.name}", _state(k)] for k in found]
-    show(found, as_json, lambda: table("", ["id", "holder", "state"], rows))
+        result = list(platform.keys())
+    rows = [[k.id, f"{k.principal.subject}\n{k.principal.role} {k.principal.name}", _state(k)] for k in result]
+    show(result, as_json, lambda: table("", ["id", "holder", "state"], rows))
 
 
 @app.command(

@@ -48,14 +48,14 @@ def list_payments(
 ) -> None:
     """List payments, newest first, each with its reason."""
     with connect(url, key) as platform:
-        found = platform.payments(
+        result = platform.payments(
             task=platform.find_task(task).id if task else "",
             device=device,
             owner=owner,
             since=moment("--since", since),
             until=moment("--until", until),
         )
-        payments = list(islice(found, limit or None))
+        payments = list(islice(result, limit or None))
     if csv_file is not None:
         write_csv(csv_file, Payment, payments)
         return
@@ -83,15 +83,15 @@ def statement(
     """Show an account's postings over a period, with the balances before and after it."""
     with connect(url, key) as platform:
         name = account or _own_account(platform)
-        found = platform.statement(name, since=moment("--since", since), until=moment("--until", until))
+        result = platform.statement(name, since=moment("--since", since), until=moment("--until", until))
     if csv_file is not None:
-        write_csv(csv_file, Posting, found.items)
+        write_csv(csv_file, Posting, result.items)
         return
     rows = [
-        [p.entry, when(p.at)[:10], p.account_id, credits(p.amount_microcredits), p.kind, p.note] for p in found.items
+        [p.entry, when(p.at)[:10], p.account_id, credits(p.amount_microcredits), p.kind, p.note] for p in result.items
     ]
-    title = f"{name}: {credits(found.opening_microcredits)} before, {credits(found.closing_microcredits)} after"
-    show(found, as_json, lambda: table(title, ["entry", "when", "account", "credits", "kind", "note"], rows))
+    title = f"{name}: {credits(result.opening_microcredits)} before, {credits(result.closing_microcredits)} after"
+    show(result, as_json, lambda: table(title, ["entry", "when", "account", "credits", "kind", "note"], rows))
 
 
 @app.command("verify", epilog="[bold]Example[/]  coterie payments verify && echo sound")
@@ -129,17 +129,17 @@ def summary(
         raise Mistake("--progress is of one task; give --task")
     with connect(url, key) as platform:
         task_id = platform.find_task(task).id if task else ""
-        found = platform.payment_summary(task_id)
-        gained = progress_of(platform, task_id, found.paid_microcredits) if progress else None
-    rows = [["paid", "all", credits(found.paid_microcredits)]]
-    rows += [["in escrow", "all", credits(found.outstanding_microcredits)]]
-    rows += [["task", t.task_id, credits(t.paid_microcredits)] for t in found.tasks]
-    rows += [["earner", e.device_id, credits(e.paid_microcredits)] for e in found.earners]
+        result = platform.payment_summary(task_id)
+        gained = progress_of(platform, task_id, result.paid_microcredits) if progress else None
+    rows = [["paid", "all", credits(result.paid_microcredits)]]
+    rows += [["in escrow", "all", credits(result.outstanding_microcredits)]]
+    rows += [["task", t.task_id, credits(t.paid_microcredits)] for t in result.tasks]
+    rows += [["earner", e.device_id, credits(e.paid_microcredits)] for e in result.earners]
     if gained is not None and gained.microcredits_per_accuracy_point is not None:
         points = f"{gained.accuracy_points:.1f} points gained"
         rows += [["accuracy point", points, credits(round(gained.microcredits_per_accuracy_point))]]
-    rows += [["look at", line, ""] for line in [*found.anomalies, *(gained.updates if gained else ())]]
-    document = found.to_dict() | (asdict(gained) if gained else {})
+    rows += [["look at", line, ""] for line in [*result.anomalies, *(gained.updates if gained else ())]]
+    document = result.to_dict() | (asdict(gained) if gained else {})
     show(document, as_json, lambda: table("", ["what", "who", "credits"], rows))
 
 

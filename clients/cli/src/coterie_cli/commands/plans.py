@@ -11,11 +11,13 @@ from coterie_cli.console import table
 def plan_table(plan: Plan) -> RenderableType:
     """A plan as its topology is best read."""
     views = {"clusters": _clusters, "mesh": _mesh}
-    return views.get(plan.topology, _seats)(plan)
+    return views.get(plan.topology, _assignments)(plan)
 
 
-def _seats(plan: Plan) -> RenderableType:
-    rows = [[s.device_id, s.role, s.group, s.head_device_id or "–", f"{s.weight:g}", s.because] for s in plan.seats]
+def _assignments(plan: Plan) -> RenderableType:
+    rows = [
+        [s.device_id, s.role, s.group, s.head_device_id or "–", f"{s.weight:g}", s.because] for s in plan.assignments
+    ]
     title = f"plan {plan.version} ({plan.topology})"
     return table(title, ["device", "role", "group", "head", "weight", "because"], rows)
 
@@ -26,7 +28,7 @@ def _clusters(plan: Plan) -> RenderableType:
     verdict = "stable: nobody gains by moving"
     if move is not None:
         verdict = f"not stable: {move['device']} would gain by joining {', '.join(move['to']) or 'nobody'}"
-    seats = sorted(plan.seats, key=lambda s: (s.group < 0, s.group, s.role != Role.HEAD, s.device_id))
+    assignments = sorted(plan.assignments, key=lambda s: (s.group < 0, s.group, s.role != Role.HEAD, s.device_id))
     rows = [
         [
             s.group if s.group >= 0 else "–",
@@ -37,9 +39,9 @@ def _clusters(plan: Plan) -> RenderableType:
             f"{s.payoff:.2f}",
             s.because,
         ]
-        for s in seats
+        for s in assignments
     ]
-    payoffs = f"mean payoff {details['mean_payoff']:.2f}, alone {details['mean_alone']:.2f}"
+    payoffs = f"mean payoff {details['mean_payoff']:.2f}, alone {details['mean_solo_payoff']:.2f}"
     title = f"plan {plan.version} (clusters): {verdict}; {payoffs}"
     return table(title, ["cluster", "device", "role", "noise", "quality", "payoff", "because"], rows)
 
@@ -56,7 +58,7 @@ def _mesh(plan: Plan) -> RenderableType:
             f"{s.self_weight:.3f}",
             "adds noise" if s.noised else "–",
         ]
-        for s in plan.seats
+        for s in plan.assignments
     ]
     links = [
         [
@@ -72,12 +74,12 @@ def _mesh(plan: Plan) -> RenderableType:
     others = [
         [
             name,
-            f"{each['round_seconds']:.4g} s",
-            f"{each['pseudo_training_time']:.4g}",
-            int(each["noised"]),
-            each.get("why_not", ""),
+            f"{item['round_seconds']:.4g} s",
+            f"{item['pseudo_training_time']:.4g}",
+            int(item["noised"]),
+            item.get("why_not", ""),
         ]
-        for name, each in figures.items()
+        for name, item in figures.items()
     ]
     title = (
         f"plan {plan.version} (mesh): a round takes {plan.round_seconds:.4g} s as planned, "

@@ -36,7 +36,7 @@ def prune(
         raise Mistake(f"--older-than must be at least 1h, not {older_than}: the task may still be asked about")
     with connect(url, key) as platform:
         task_id = platform.find_task(task).id if task else ""
-        found = platform.prune_tasks(dry_run=dry_run, older_than_seconds=seconds, task_id=task_id)
+        result = platform.prune_tasks(dry_run=dry_run, older_than_seconds=seconds, task_id=task_id)
     went = "would go" if dry_run else "went"
-    rows = f"{found.participations} parts in rounds, {found.events} events, {found.others} other rows"
-    show(found, as_json, lambda: f"of {found.tasks} tasks {rows} and {found.blobs} blobs {went}")
+    rows = f"{result.participations} parts in rounds, {result.events} events, {result.others} other rows"
+    show(result, as_json, lambda: f"of {result.tasks} tasks {rows} and {result.blobs} blobs {went}")

@@ -42,18 +42,18 @@ def refit(
     Of markets, which sell different budgets in every round, it fits the curvature β/μ², which goes under "pricing".
     """
     with connect(url, key) as platform:
-        found = [platform.find_task(task) for task in dict.fromkeys(tasks)]
-        if all(task.specification.incentive == MARKET for task in found):
-            question = sold_rounds(platform, found)
+        result = [platform.find_task(task) for task in dict.fromkeys(tasks)]
+        if all(task.specification.incentive == MARKET for task in result):
+            question = sold_rounds(platform, result)
             market = platform.what_if("curvature", question)
-            everything = {"tasks": [task.id for task in found], **question, **market}
+            everything = {"tasks": [task.id for task in result], **question, **market}
             show(everything, as_json, lambda: _curvature(question, market))
             return
-        if len(found) < FEWEST:
-            raise Mistake(f"five constants need {FEWEST} tasks with different noise, {len(found)} came; run some more")
-        answer = platform.what_if("quality", {"tasks": [task.id for task in found]})
-    names = [task.specification.name for task in found]
-    show({"tasks": [task.id for task in found], **answer}, as_json, lambda: _fit(names, answer))
+        if len(result) < FEWEST:
+            raise Mistake(f"five constants need {FEWEST} tasks with different noise, {len(result)} came; run some more")
+        answer = platform.what_if("quality", {"tasks": [task.id for task in result]})
+    names = [task.specification.name for task in result]
+    show({"tasks": [task.id for task in result], **answer}, as_json, lambda: _fit(names, answer))
 
 
 def sold_rounds(platform: Platform, tasks: list[records.Task]) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def sold_rounds(platform: Platform, tasks: list[records.Task]) -> dict[str, Any]
     """
     rounds, sizes, norms = list[dict[str, Any]](), set[int](), set[float]()
     for task in tasks:
-        samples = {each.device_id: each.samples for each in platform.enrolments(task.id)}
+        samples = {enrolment.device_id: enrolment.samples for enrolment in platform.enrolments(task.id)}
         models = {model.version: model for model in platform.models(task.id)}
         sizes |= {model.size_bytes for model in models.values()}
         norms.add(float(task.specification.training.get("clip_norm", 1.0)))
@@ -89,9 +89,9 @@ def sold_rounds(platform: Platform, tasks: list[records.Task]) -> dict[str, Any]
 
 def _curvature(question: dict[str, Any], answer: Any) -> RenderableType:
     rows = [
-        [each["round"], len(each["delivered"]), f"{sum(part['budget'] for part in each['delivered']):.3g}",
-         f"{each['loss']:.4g}", f"{off:+.2g}"]
-        for each, off in zip(question["measured"], answer["residuals"], strict=True)
+        [item["round"], len(item["delivered"]), f"{sum(part['budget'] for part in item['delivered']):.3g}",
+         f"{item['loss']:.4g}", f"{off:+.2g}"]
+        for item, off in zip(question["measured"], answer["residuals"], strict=True)
     ]  # fmt: skip
     title = (
         f"curvature {answer['curvature']:.4g} ± {answer['deviation']:.2g}\n"

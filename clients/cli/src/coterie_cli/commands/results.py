@@ -53,10 +53,10 @@ def results(
     if round and save is None:
         raise Mistake("--round says which version to save; give --save FILE as well")
     with connect(url, key) as platform:
-        found = platform.find_task(task)
-        rounds, models = list(platform.rounds(found.id)), list(platform.models(found.id))
+        result = platform.find_task(task)
+        rounds, models = list(platform.rounds(result.id)), list(platform.models(result.id))
         if save is not None:
-            wanted = chosen(found, models, round)
+            wanted = chosen(result, models, round)
             shutil.copyfile(platform.download_model(wanted.digest), save)
             err.print(f"version {wanted.version} is in {save}", markup=False, soft_wrap=True)
     if csv is not None:
@@ -64,11 +64,11 @@ def results(
         write_rows(csv, columns, rows)
         if not as_json:
             return
-    document = {"task": found, "rounds": rounds, "models": models}
+    document = {"task": result, "rounds": rounds, "models": models}
     if any("estimate" in round.metrics for round in rounds):
-        show(document, as_json, lambda: _finding(found, rounds))
+        show(document, as_json, lambda: _finding(result, rounds))
     else:
-        show(document, as_json, lambda: results_table(found, rounds, models))
+        show(document, as_json, lambda: results_table(result, rounds, models))
 
 
 @app.command("figures", epilog="[bold]Example[/]  coterie task figures digits --round 3")
@@ -82,11 +82,11 @@ def figures(
 ) -> None:
     """Show what each device measured of a model version."""
     with connect(url, key) as platform:
-        found = platform.find_task(task)
-        version = round if round >= 0 else _newest_measured(platform, found.id, line)
-        measured = list(platform.measurements(found.id, version, line=line))
-    document = {"task_id": found.id, "version": version, "line": line, "measurements": measured}
-    show(document, as_json, lambda: _figures_table(found, version, measured))
+        result = platform.find_task(task)
+        version = round if round >= 0 else _newest_measured(platform, result.id, line)
+        measured = list(platform.measurements(result.id, version, line=line))
+    document = {"task_id": result.id, "version": version, "line": line, "measurements": measured}
+    show(document, as_json, lambda: _figures_table(result, version, measured))
 
 
 @app.command("events", epilog="[bold]Examples[/]  coterie task events digits\n\ncoterie task events digits --json")
@@ -99,12 +99,12 @@ def events(
 ) -> None:
     """Show what happened to a task, in order; with --json one event per line."""
     with connect(url, key) as platform:
-        found = [e for e in all_events(platform, platform.find_task(task).id) if e.kind.startswith(kind)]
+        result = [e for e in all_events(platform, platform.find_task(task).id) if e.kind.startswith(kind)]
     if as_json:
-        for event in found:
+        for event in result:
             print_event(event)
         return
-    for event in found:
+    for event in result:
         where = f"round {event.round}" if event.round else ""
         parts = [when(event.at), event.kind, where, event.device_id, event.message]
         out.print("  ".join(part for part in parts if part), markup=False, soft_wrap=True)
@@ -152,7 +152,7 @@ def results_table(task: records.Task, rounds: Sequence[Round], models: Sequence[
     told = [_told(made.get(place), by_number.get(place[1]), versioned) for place in places]
     own = any(evaluated for _, evaluated in told)
     agreed = "" if own else _stopping_by(task, models)
-    names = _names((each for pair in told for each in pair), task)[: 2 if own or agreed else MOST_FIGURES]
+    names = _names((item for pair in told for item in pair), task)[: 2 if own or agreed else MOST_FIGURES]
     extras = _extras(rounds)
     columns = [
         "version" if versioned else "round",
@@ -218,9 +218,9 @@ def _extras(rounds: Sequence[Round]) -> list[str]:
 
 def _names(told: Iterable[Mapping[str, float]], task: records.Task) -> list[str]:
     """Figures to show: the usual ones first, then those that say how good a model is, then the others."""
-    found = {name for metrics in told for name in metrics if "[" not in name}
-    rest = sorted(found - set(_FIRST), key=lambda name: (headed(name, task.better) == name, name))
-    return [*(n for n in _FIRST if n in found), *rest] or ["accuracy"]
+    result = {name for metrics in told for name in metrics if "[" not in name}
+    rest = sorted(result - set(_FIRST), key=lambda name: (headed(name, task.better) == name, name))
+    return [*(n for n in _FIRST if n in result), *rest] or ["accuracy"]
 
 
 def _figure(name: str, metrics: Mapping[str, float]) -> str:
@@ -236,13 +236,13 @@ def _title(task: records.Task) -> str:
 
 def _finding(task: records.Task, rounds: list[Round]) -> RenderableType:
     """What a survey found."""
-    survey, found = SurveyParameters.of(task.specification.parameters), rounds[-1].metrics
+    survey, result = SurveyParameters.of(task.specification.parameters), rounds[-1].metrics
     rows = [
-        ["estimate", f"{found['estimate']:.6g}"],
-        ["standard error", f"{found['standard_error']:.3g}"],
-        *([["off by no more than (95 %)", f"{found['interval']:.3g}"]] if "interval" in found else []),
-        ["off by no more than (95 %, Chebyshev)", f"{found['error_bound']:.3g}"],
-        ["answers", " of ".join(f"{each:.0f}" for each in (found["answers"], rounds[-1].participants) if each)],
+        ["estimate", f"{result['estimate']:.6g}"],
+        ["standard error", f"{result['standard_error']:.3g}"],
+        *([["off by no more than (95 %)", f"{result['interval']:.3g}"]] if "interval" in result else []),
+        ["off by no more than (95 %, Chebyshev)", f"{result['error_bound']:.3g}"],
+        ["answers", " of ".join(f"{item:.0f}" for item in (result["answers"], rounds[-1].participants) if item)],
         ["asked for", f"{survey.low:g} to {survey.high:g}"],
     ]
     return table(f"{survey.question}\n{_title(task)}", ["", ""], rows)
@@ -266,9 +266,9 @@ def csv_rows(rounds: Sequence[Round], models: Sequence[Model]) -> tuple[list[str
     for (line, version), model, (metrics, evaluated) in zip(places, made, told, strict=True):
         round = by_number.get(version)
         facts = [getattr(round, name, "") for name in columns[2:7]]
-        kept = [model.digest, model.devices, model.samples] if model else ["", "", ""]
+        retained = [model.digest, model.devices, model.samples] if model else ["", "", ""]
         values = [*(metrics.get(name, "") for name in names), *(evaluated.get(name, "") for name in own)]
-        rows.append([line, version, *facts, *kept, *values])
+        rows.append([line, version, *facts, *retained, *values])
     return columns, rows
 
 
@@ -280,7 +280,7 @@ def _newest_measured(platform: Platform, task_id: str, line: int) -> int:
 
 
 def _figures_table(task: records.Task, version: int, measured: Sequence[Measurement]) -> RenderableType:
-    names = _names((each.metrics for each in measured), task)[:MOST_FIGURES]
+    names = _names((item.metrics for item in measured), task)[:MOST_FIGURES]
     rows = [[m.device_id, f"{m.samples:g}", *(_figure(name, m.metrics) for name in names)] for m in measured]
     columns = ["device", "samples", *(headed(name, task.better) for name in names)]
     return table(f"{task.specification.name}, version {version}", columns, rows)

@@ -21,7 +21,7 @@ coterie task schedule digits --device dev_…
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A device in a round: where its seat was, and the model it chose (-1 = none)."""
+    """A device in a round: where its assignment was, and the model it chose (-1 = none)."""
 
     round: int
     device_id: str
@@ -44,23 +44,23 @@ def schedule(
 ) -> None:
     """Show whom the cells served in a round, on which block, with how much noise; or one device's history."""
     with connect(url, key) as platform:
-        found = platform.find_task(task)
-        last = found.round
+        result = platform.find_task(task)
+        last = result.round
         if device:
-            entries = device_history(platform, found.id, device)
-            title = f"{device} in {found.specification.name}"
+            entries = device_history(platform, result.id, device)
+            title = f"{device} in {result.specification.name}"
         else:
             number = round or last
-            entries = round_schedule(platform, found.id, number) if number else []
-            title = f"round {number} of {found.specification.name}"
+            entries = round_schedule(platform, result.id, number) if number else []
+            title = f"round {number} of {result.specification.name}"
     show(entries, as_json, lambda: table(title, _COLUMNS, [_row(entry) for entry in entries]))
 
 
 def round_schedule(platform: Platform, task_id: str, number: int) -> list[Entry]:
     """Everybody in a round."""
-    found = platform.round(task_id, number)
-    plan = platform.plan(task_id, found.round.plan_version)
-    return [_entry(plan, part) for part in found.participations]
+    result = platform.round(task_id, number)
+    plan = platform.plan(task_id, result.round.plan_version)
+    return [_entry(plan, part) for part in result.participations]
 
 
 def device_history(platform: Platform, task_id: str, device: str) -> list[Entry]:
@@ -77,19 +77,19 @@ def device_history(platform: Platform, task_id: str, device: str) -> list[Entry]
 
 
 def _entry(plan: Plan, part: Participation) -> Entry:
-    seat = next((seat for seat in plan.seats if seat.device_id == part.device_id), None)
+    assignment = next((assignment for assignment in plan.assignments if assignment.device_id == part.device_id), None)
     cells = [str(cell["id"]) for cell in plan.details.get("cells", [])]
     model = part.model_index if part.state == ParticipationState.DELIVERED else -1
     entry = Entry(part.round, part.device_id, part.state, model)
-    if seat is None:
+    if assignment is None:
         return entry
     return replace(
         entry,
-        cell=cells[seat.group] if 0 <= seat.group < len(cells) else "",
-        block=seat.block,
-        upload_seconds=seat.upload_seconds,
-        noise_multiplier=seat.noise_multiplier,
-        because=seat.because,
+        cell=cells[assignment.group] if 0 <= assignment.group < len(cells) else "",
+        block=assignment.block,
+        upload_seconds=assignment.upload_seconds,
+        noise_multiplier=assignment.noise_multiplier,
+        because=assignment.because,
     )
 
 

@@ -27,7 +27,7 @@ coterie task create digits --sample digits --training '{"epochs": 2, "learning_r
 coterie task create quiet --sample digits --rounds 50 --target-epsilon 4 --delta 1e-5\n
 coterie task create sturdy --sample digits --min-devices 5 --rule nnm+trimmed-mean --parameters '{"rule": {"f": 1}}'\n
 coterie task create family --sample digits --join-by owners --invite own_01jd… --invite own_01je…\n
-coterie task create swift --sample digits --min-devices 5 --pace asynchronous --parameters '{"pace": {"buffer": 3}}'\n
+coterie task create swift --sample digits --min-devices 5 --mode asynchronous --parameters '{"asynchronous": {"buffer": 3}}'\n
 coterie task create kitchen --preset survey --question 'How warm is it, in °C?' --low 10 --high 35 --escrow 40\n
 coterie task create sharp --sample digits --rounds 50 --fraction 0.2 --stop '{"metric": "accuracy", "at": 0.95}'\n
 coterie task create further --from-task digits --from-round best
@@ -46,11 +46,11 @@ def create(
     rule: Annotated[
         str, typer.Option(help="How updates become a step of the model: median, nnm+trimmed-mean, fedadam, …")
     ] = "mean",
-    pace: Annotated[
+    mode: Annotated[
         str, typer.Option(help="synchronous, or asynchronous: step whenever a buffer of updates is full.")
     ] = "synchronous",
     keep_rounds: Annotated[
-        int, typer.Option(min=-1, help="Rounds whose updates stay stored for a replay; 0 = as the pace has it.")
+        int, typer.Option(min=-1, help="Rounds whose updates stay stored for a replay; 0 = as the mode has it.")
     ] = 0,
     privacy_unit: Annotated[str, typer.Option(help="What privacy hides: a whole device, or one example.")] = "device",
     target_epsilon: Annotated[
@@ -93,7 +93,7 @@ def create(
         "privacy": privacy,
         "incentive": incentive,
         "rule": rule,
-        "pace": pace,
+        "mode": mode,
         "keep_rounds": keep_rounds,
         "privacy_unit": privacy_unit,
         "rounds": rounds,
@@ -117,7 +117,7 @@ def create(
     else:
         models = [] if from_task else _models(model, sample)
     with connect(url, key) as platform:
-        digests = [platform.upload_model(each) for each in models]
+        digests = [platform.upload_model(item) for item in models]
         if from_task:
             if model or sample:
                 raise Mistake("--from-task is a model already; leave --model and --sample out")
@@ -186,8 +186,8 @@ def watch(task: Task, url: Url = "", key: Key = "", as_json: AsJson = False) -> 
 def replay(task: Task, url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
     """Make a task's models again from stored updates and compare every bit; fails when one differs or none is made."""
     with connect(url, key) as platform:
-        found = platform.find_task(task)
-        rounds = list(platform.replay(found.id))
+        result = platform.find_task(task)
+        rounds = list(platform.replay(result.id))
     again = [round for round in rounds if round.replayed_digests]
     different = [round for round in again if not round.same]
     said = f"{len(again)} of {len(rounds)} rounds made again, {len(different)} of them with other bits"
@@ -210,12 +210,12 @@ def plan(
     """Show who exchanges updates with whom, and why."""
     with connect(url, key) as platform:
         described = platform.find_task(task)
-        found = platform.plan(described.id, version)
+        result = platform.plan(described.id, version)
     if draw is not None:
         from coterie_cli.drawing import draw_plan
 
-        draw_plan(found, draw)
-    show(found, as_json, lambda: Group(plan_table(found), *_price(described).splitlines()))
+        draw_plan(result, draw)
+    show(result, as_json, lambda: Group(plan_table(result), *_price(described).splitlines()))
 
 
 _REPLAYED = ["round", "updates", "most stale", "model", "made again", ""]
@@ -262,7 +262,7 @@ def _joining(join_by: str, invited: list[str]) -> dict[str, Any]:
         if join_by in ("owners", "devices"):
             raise Mistake(f"--join-by {join_by} needs whom: --invite {join_by[:3]}_…, repeated for more")
         return {}
-    kinds = {"owners" if each.startswith("own_") else "devices" for each in invited}
+    kinds = {"owners" if item.startswith("own_") else "devices" for item in invited}
     if join_by == "open" or len(kinds) > 1 or join_by not in ("", *kinds):
         raise Mistake("--invite takes ids of owners (own_…) with --join-by owners, or of devices (dev_…) with devices")
     return {"join_by": kinds.pop(), "invited": invited}
@@ -308,9 +308,9 @@ def _print_events(platform: Platform, task_id: str) -> records.Task:
     after = 0
     while True:
         ended = platform.task(task_id)
-        found = platform.events(task_id, after=after, wait_seconds=0.0 if ended.state.has_ended else WAIT_SECONDS)
-        for event in found:
+        result = platform.events(task_id, after=after, wait_seconds=0.0 if ended.state.has_ended else WAIT_SECONDS)
+        for event in result:
             print_event(event)
             after = event.number
-        if ended.state.has_ended and not found:
+        if ended.state.has_ended and not result:
             return ended

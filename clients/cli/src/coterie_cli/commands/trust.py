@@ -56,17 +56,17 @@ class Names:
     def ids(self, wanted: Sequence[str]) -> list[str]:
         """Ids of devices given by id or name; names are looked up among all devices, which only admins may list."""
         missing = {text for text in wanted if not text.startswith("dev_")}
-        found: dict[str, list[str]] = {text: [] for text in missing}
+        result: dict[str, list[str]] = {text: [] for text in missing}
         for device in self._all() if missing else ():
             if device.name in missing:
-                found[device.name].append(device.id)
+                result[device.name].append(device.id)
                 self._names[device.id] = device.name
-        for text, ids in found.items():
+        for text, ids in result.items():
             if not ids:
                 raise Mistake(f"no device is called {text!r}; `coterie device list` shows those there are")
             if len(ids) > 1:
                 raise Mistake(f"{len(ids)} devices are called {text!r}; give one of the ids {', '.join(ids[:5])}")
-        return [found[text][0] if text in missing else text for text in wanted]
+        return [result[text][0] if text in missing else text for text in wanted]
 
     def of(self, device_id: str) -> str:
         """A device's name; its id where the caller may not know more."""
@@ -94,11 +94,15 @@ def show_trust(
 ) -> None:
     """Show how far two devices trust each other: directly, along others, and combined."""
     with connect(url, key) as platform:
-        found, names = _explained(platform, device, other, at)
-        title = f"{names.of(found.device_a)} and {names.of(found.device_b)}"
-    rows = [["direct", _share(found.direct)], ["indirect", _share(found.indirect)], ["combined", _share(found.trust)]]
-    kept = ("device_a", "device_b", "at", "direct", "indirect", "trust")
-    show({name: getattr(found, name) for name in kept}, as_json, lambda: table(title, ["trust", "0 to 1"], rows))
+        result, names = _explained(platform, device, other, at)
+        title = f"{names.of(result.device_a)} and {names.of(result.device_b)}"
+    rows = [
+        ["direct", _share(result.direct)],
+        ["indirect", _share(result.indirect)],
+        ["combined", _share(result.trust)],
+    ]
+    retained = ("device_a", "device_b", "at", "direct", "indirect", "trust")
+    show({name: getattr(result, name) for name in retained}, as_json, lambda: table(title, ["trust", "0 to 1"], rows))
 
 
 @app.command(
@@ -146,7 +150,7 @@ def interactions(
         ids = names.ids([device, other] if other else [device])
         every = platform.interactions(*ids)
         wanted = (one for one in every if not unconfirmed or one.state is InteractionState.UNCONFIRMED)
-        found = list(islice(wanted, limit))
+        result = list(islice(wanted, limit))
         rows = [
             [
                 when(one.at),
@@ -157,10 +161,10 @@ def interactions(
                 one.state,
                 names.of(one.reporter) if one.reporter.startswith("dev_") else one.reporter,
             ]
-            for one in found
+            for one in result
         ]
     columns = ["when", "with", "what", "went", "for", "counts", "reported by"]
-    show([one.to_dict() for one in found], as_json, lambda: table(f"what {device} did", columns, rows))
+    show([one.to_dict() for one in result], as_json, lambda: table(f"what {device} did", columns, rows))
 
 
 @app.command("peers", epilog="[bold]Example[/]  coterie trust peers ada-phone --limit 5")
@@ -176,12 +180,12 @@ def peers(
     with connect(url, key) as platform:
         names = Names(platform)
         (device_id,) = names.ids([device])
-        found = platform.trust_peers(device_id, limit=limit, at=moment("--at", at))
+        result = platform.trust_peers(device_id, limit=limit, at=moment("--at", at))
         rows = [
             [names.of(p.device_id), _share(p.trust), _share(p.direct), _share(p.indirect)]
-            for p in (() if as_json else found)
+            for p in (() if as_json else result)
         ]
-    show(found, as_json, lambda: table("", ["device", "trust", "direct", "indirect"], rows))
+    show(result, as_json, lambda: table("", ["device", "trust", "direct", "indirect"], rows))
 
 
 @app.command(
@@ -244,11 +248,11 @@ def history(
     with connect(url, key) as platform:
         a, b = Names(platform).ids([device, other])
         start, end = moment("--since", since), moment("--until", until)
-        found = platform.trust_history(a, b, since=start, until=end, points=points)
-    step = max(1, -(-len(found) // HISTORY_ROWS))
-    rows = [[when(p.at), _share(p.direct), p.count] for p in [*found[:-1:step], *found[-1:]]]
-    bars = sparkline([p.direct for p in found])
-    show(found, as_json, lambda: table(bars or "they have not interacted", ["when", "direct", "interactions"], rows))
+        result = platform.trust_history(a, b, since=start, until=end, points=points)
+    step = max(1, -(-len(result) // HISTORY_ROWS))
+    rows = [[when(p.at), _share(p.direct), p.count] for p in [*result[:-1:step], *result[-1:]]]
+    bars = sparkline([p.direct for p in result])
+    show(result, as_json, lambda: table(bars or "they have not interacted", ["when", "direct", "interactions"], rows))
 
 
 @app.command(
@@ -267,12 +271,12 @@ def losses(
     with connect(url, key) as platform:
         names = Names(platform)
         (device_id,) = names.ids([device]) if device else ("",)
-        found = platform.trust_losses(device=device_id, since=moment("--since", since), limit=limit)
+        result = platform.trust_losses(device=device_id, since=moment("--since", since), limit=limit)
         rows = [
             [names.of(x.device_a), names.of(x.device_b), _share(x.before), _share(x.after), _causes(x)]
-            for x in (() if as_json else found)
+            for x in (() if as_json else result)
         ]
-    show(found, as_json, lambda: table("", ["device", "other", "before", "now", "because"], rows))
+    show(result, as_json, lambda: table("", ["device", "other", "before", "now", "because"], rows))
 
 
 @app.command("relations", epilog="[bold]Example[/]  coterie trust relations ada-phone --limit 20")
@@ -287,12 +291,12 @@ def relations(
     with connect(url, key) as platform:
         names = Names(platform)
         (device_id,) = names.ids([device])
-        found = list(islice(platform.relations(device_id), limit or None))
+        result = list(islice(platform.relations(device_id), limit or None))
         rows = [
             [r.kind, names.of(r.b if r.a == device_id else r.a), _share(r.strength), r.because]
-            for r in (() if as_json else found)
+            for r in (() if as_json else result)
         ]
-    show(found, as_json, lambda: table("", ["kind", "with", "strength", "because"], rows))
+    show(result, as_json, lambda: table("", ["kind", "with", "strength", "because"], rows))
 
 
 @app.command("derive", epilog="[bold]Example[/]  coterie trust derive")

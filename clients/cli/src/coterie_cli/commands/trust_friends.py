@@ -42,10 +42,10 @@ def friends(owner: OwnerA, url: Url = "", key: Key = "", as_json: AsJson = False
     """List an owner's friendships, also those that wait for one of the two."""
     with connect(url, key) as platform:
         (owner_id,) = _ids(platform, owner)
-        found = list(platform.friendships(owner_id))
-    rows = [[one.b, f"{one.strength:.2f}", "yes" if one.confirmed else one.because, when(one.since)] for one in found]
+        result = list(platform.friendships(owner_id))
+    rows = [[one.b, f"{one.strength:.2f}", "yes" if one.confirmed else one.because, when(one.since)] for one in result]
     columns = ["other owner", "strength", "holds", "since"]
-    show([one.to_dict() for one in found], as_json, lambda: table(f"friendships of {owner}", columns, rows))
+    show([one.to_dict() for one in result], as_json, lambda: table(f"friendships of {owner}", columns, rows))
 
 
 def _declare(owner: str, other: str, strength: float, url: str, key: str, as_json: bool) -> None:

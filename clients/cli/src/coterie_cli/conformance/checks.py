@@ -150,23 +150,23 @@ def flat(tensors: Tensors) -> np.ndarray[Any, np.dtype[np.float64]]:
 def json_object(content: bytes, what: str) -> dict[str, Any]:
     """A JSON object from bytes."""
     try:
-        found = json.loads(content)
+        result = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise Broken(f"{what} is no JSON ({error})") from error
-    if not isinstance(found, dict):
+    if not isinstance(result, dict):
         raise Broken(f"{what} must be a JSON object")
-    return found
+    return result
 
 
 def key_bytes(text: object, size: int, field: str) -> bytes:
     """Bytes of standard base64 with padding."""
     try:
-        found = base64.b64decode(str(text), validate=True)
+        result = base64.b64decode(str(text), validate=True)
     except binascii.Error as error:
         raise Broken(f"{field} is no standard base64 ({error})") from error
-    if len(found) != size:
-        raise Broken(f"{field} must be {size} bytes in base64, not {len(found)}")
-    return found
+    if len(result) != size:
+        raise Broken(f"{field} must be {size} bytes in base64, not {len(result)}")
+    return result
 
 
 def _check_figures(report: Mapping[str, Any], most_weight: float) -> None:

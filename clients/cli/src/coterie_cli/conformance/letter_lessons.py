@@ -123,7 +123,7 @@ class Head(Honest):
     def delivered(self, play: Play, request: Request) -> Answer:
         most = 1.0 + MEMBER_WEIGHT
         update = checks.update(request, play.scene, form="sum", most_weight=most)
-        outcomes = {each.get("device_id"): each.get("outcome") for each in update.report.get("members", [])}
+        outcomes = {item.get("device_id"): item.get("outcome") for item in update.report.get("members", [])}
         if outcomes.get(STRANGER) != "delivered":
             raise Broken(f"members must say that {STRANGER}, whose letter was good, is delivered")
         if outcomes.get(ABSENT) not in ("rejected", "dropped"):

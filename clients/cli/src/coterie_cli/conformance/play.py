@@ -236,9 +236,9 @@ class Play:
     def _letters(self, request: Request, recipient: str | None, lesson: Lesson | None) -> Answer:
         if request.method == "PUT" and lesson is not None and recipient is not None:
             return lesson.lettered(self, request, recipient)
-        found = [] if lesson is None else [about for about, _ in lesson.letters(self)]
+        result = [] if lesson is None else [about for about, _ in lesson.letters(self)]
         known = request.query.get("known", [])
-        fresh = [about for about in found if about["id"] not in known]
+        fresh = [about for about in result if about["id"] not in known]
         return told({"items": fresh, "round_state": "open" if lesson is not None else "done", "gone": []})
 
     def _read(self, request: Request) -> Answer:

@@ -93,7 +93,7 @@ class Scene:
             "max_attempts": 1, "max_devices": 0, "training": dict(self.training), "parameters": {},
             "escrow_microcredits": 0, "seed": 1, "privacy_unit": "device", "auto_start": True,
             "description": "a device under test", "rule": "mean", "join_by": "open", "invited": [],
-            "pace": "synchronous", "keep_rounds": 0,
+            "mode": "synchronous", "keep_rounds": 0,
         }  # fmt: skip
         return {
             "id": task_id(part), "publisher": "pub_conformance", "specification": specification, "state": "running",
@@ -110,7 +110,7 @@ class Scene:
             "price_microcredits": 0, "external_risk": 0.0, "base_microcredits": 0, "slope_microcredits": 0,
             "training": dict(self.training), "parameters": PARAMETERS, "privacy_unit": "device", "topology": "star",
             "privacy": "none", "incentive": "none", "max_update_bytes": len(self.model) + HEADER_ROOM_BYTES,
-            "rounds": 100, "verdict": "", "say": 1.0, "sum": None, "measure": None,
+            "rounds": 100, "verdict": "", "trust_weight": 1.0, "sum": None, "measure": None,
             "of_a_later_version": {"unknown": [1, 2]},
         }  # fmt: skip
         return item | changes

@@ -163,7 +163,7 @@ def _result(
         "compared": accuracy,
         "stable": plan.details["stable"],
         "mean_payoff": plan.details["mean_payoff"],
-        "mean_alone": plan.details["mean_alone"],
+        "mean_solo_payoff": plan.details["mean_solo_payoff"],
         "clusters": plan.details["clusters"],
         "devices": devices,
         "paid_microcredits": sum(paid.values()),
@@ -174,19 +174,19 @@ def _result(
 
 
 def _device(agent: Agent, plan: Plan, paid: dict[str, int]) -> dict[str, Any]:
-    seat = next(seat for seat in plan.seats if seat.device_id == agent.identity.id)
+    assignment = next(assignment for assignment in plan.assignments if assignment.device_id == agent.identity.id)
     spent = agent.home.ledger().spent()
     return {
         "name": agent.identity.name,
-        "role": seat.role,
-        "head": seat.head_device_id,
-        "noise": seat.noise_multiplier,
-        "payoff": seat.payoff,
+        "role": assignment.role,
+        "head": assignment.head_device_id,
+        "noise": assignment.noise_multiplier,
+        "payoff": assignment.payoff,
         "paid_microcredits": paid[agent.identity.id],
         "epsilon": spent.epsilon,
         "releases": spent.releases,
         "raw_releases": spent.raw_releases,
-        "because": seat.because,
+        "because": assignment.because,
     }
 
 
@@ -208,24 +208,28 @@ def _tables(
     verdict = "stable: nobody gains by moving" if details["stable"] else "not stable, says the checker"
     title = f"clusters of plan {plan.version} ({verdict}; payoff {details['mean_payoff']:.2f} against "
     clusters = [
-        [names[each["head"]], ", ".join(names[m] for m in each["members"] if m != each["head"]), f"{each['value']:.2f}"]
-        for each in details["clusters"]
+        [
+            names[detail["head"]],
+            ", ".join(names[m] for m in detail["members"] if m != detail["head"]),
+            f"{detail['value']:.2f}",
+        ]
+        for detail in details["clusters"]
     ]
     rows = [
         [
-            each["name"],
-            each["role"],
-            f"{each['noise']:.3f}",
-            f"{each['payoff']:.2f}",
-            f"{each['paid_microcredits'] / 1e6:.6f}",
-            f"{each['raw_releases']} raw" if not each["releases"] else f"ε = {each['epsilon']:.1f}",
+            device["name"],
+            device["role"],
+            f"{device['noise']:.3f}",
+            f"{device['payoff']:.2f}",
+            f"{device['paid_microcredits'] / 1e6:.6f}",
+            f"{device['raw_releases']} raw" if not device["releases"] else f"ε = {device['epsilon']:.1f}",
         ]
-        for each in devices
+        for device in devices
     ]
     compared = [[name, f"{value:.1%}"] for name, value in accuracy.items()]
     return [
         {
-            "title": f"{title}{details['mean_alone']:.2f} alone)",
+            "title": f"{title}{details['mean_solo_payoff']:.2f} alone)",
             "columns": ["head", "members", "worth"],
             "rows": clusters,
         },

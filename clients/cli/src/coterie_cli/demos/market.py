@@ -186,15 +186,15 @@ def _result(
 
 def _round(platform: Platform, task_id: str, number: int, accuracy: float, paid: list[Payment]) -> dict[str, Any]:
     prices = platform.prices(task_id, number)
-    mine = [payment for payment in paid if payment.round == number]
+    own = [payment for payment in paid if payment.round == number]
     parts = platform.round(task_id, number).participations
     return {
         "round": number,
         "status": prices.status,
         "price_microcredits": prices.offers[0].price_microcredits,
         "expected_budget": sum(offer.expected for offer in prices.offers),
-        "sold_budget": sum(payment.budget for payment in mine),
-        "paid_microcredits": sum(payment.amount_microcredits for payment in mine),
+        "sold_budget": sum(payment.budget for payment in own),
+        "paid_microcredits": sum(payment.amount_microcredits for payment in own),
         "delivered": sum(part.state == ParticipationState.DELIVERED for part in parts),
         "declined": sum(part.state == ParticipationState.DECLINED for part in parts),
         "accuracy": accuracy,
@@ -209,15 +209,15 @@ def _risks(quote: Quote) -> dict[str, dict[str, float]]:
 
 
 def _device(platform: Platform, agent: Agent, paid: list[Payment]) -> dict[str, Any]:
-    mine = [payment for payment in paid if payment.device_id == agent.identity.id]
+    own = [payment for payment in paid if payment.device_id == agent.identity.id]
     spent = agent.home.ledger().spent()
     return {
         "name": agent.identity.name,
         "id": agent.identity.id,
         "samples": agent.samples,
-        "rounds": len(mine),
-        "budget": sum(payment.budget for payment in mine),
-        "paid_microcredits": sum(payment.amount_microcredits for payment in mine),
+        "rounds": len(own),
+        "budget": sum(payment.budget for payment in own),
+        "paid_microcredits": sum(payment.amount_microcredits for payment in own),
         "epsilon": spent.epsilon,
         "delta": spent.delta,
         "effort": dict(agent.home.private_settings().get("effort") or {}),

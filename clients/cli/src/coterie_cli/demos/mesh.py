@@ -80,7 +80,7 @@ def digits_regression() -> torch.nn.Module:
 
 def _devices(ground: Stage, split: Split, rounds: int) -> list[Agent]:
     """Registers the cast; each owner allows raw parameters to trusted devices and ε per noised round."""
-    tokens = {owner: ground.token_for(owner, len(CAST)) for owner in dict.fromkeys(each[0] for each in CAST)}
+    tokens = {owner: ground.token_for(owner, len(CAST)) for owner in dict.fromkeys(item[0] for item in CAST)}
     return [
         ground.add_agent(
             tokens[owner],
@@ -143,7 +143,7 @@ def _hindsight_table(found: dict[str, float]) -> dict[str, Any]:
 def _meet(ground: Stage, agents: list[Agent]) -> None:
     """Owners take their own devices and their friends' into the circles, and the friends have met well."""
     known = {agent.identity.name: agent for agent in agents}
-    for owner in dict.fromkeys(each[0] for each in CAST):
+    for owner in dict.fromkeys(item[0] for item in CAST):
         introduce(*(known[name].home for whose, name, *_ in CAST if whose == owner))
     for pair in FRIENDS:
         introduce(*(known[name].home for name in pair))
@@ -218,7 +218,7 @@ def _tables(
     accuracy: dict[str, float],
 ) -> list[dict[str, Any]]:
     names = details["names"]
-    seats = {seat.device_id: seat for seat in plan.seats}
+    assignments = {assignment.device_id: assignment for assignment in plan.assignments}
     links = [
         [
             " – ".join(names[end] for end in link["between"]),
@@ -230,22 +230,22 @@ def _tables(
     ]
     devices = []
     for agent in agents:
-        seat, spent = seats[agent.identity.id], agent.home.ledger().spent()
+        assignment, spent = assignments[agent.identity.id], agent.home.ledger().spent()
         devices.append(
             [
                 agent.identity.name,
-                len(seat.neighbours),
-                seat.batch_size,
-                "yes" if seat.noised else "",
+                len(assignment.neighbours),
+                assignment.batch_size,
+                "yes" if assignment.noised else "",
                 f"{spent.epsilon:.3g}",
                 spent.raw_releases,
                 f"{accuracy.get(agent.identity.id, 0.0):.1%}",
             ]
         )
-    mine = {"round_seconds": plan.round_seconds, "pseudo_training_time": details["pseudo_training_time"]}
+    own = {"round_seconds": plan.round_seconds, "pseudo_training_time": details["pseudo_training_time"]}
     noised = float(len(details["noised"]))
-    plans = {"BeTTa's plan": {**mine, "noised": noised}, **details["baselines"]}
-    shown = [each for each in history if each["round"] == 1 or each["round"] % 5 == 0]
+    plans = {"BeTTa's plan": {**own, "noised": noised}, **details["baselines"]}
+    shown = [item for item in history if item["round"] == 1 or item["round"] % 5 == 0]
     return [
         {"title": "the plan's links", "columns": ["link", "letters", "time (simulated)", "added by"], "rows": links},
         {
@@ -272,12 +272,12 @@ def _tables(
             "columns": ["round", "accuracy", "clock (simulated)", "here"],
             "rows": [
                 [
-                    each["round"],
-                    f"{each['accuracy']:.1%}",
-                    f"{each['simulated_seconds']:.0f} s",
-                    f"{each['seconds']:.2f} s",
+                    item["round"],
+                    f"{item['accuracy']:.1%}",
+                    f"{item['simulated_seconds']:.0f} s",
+                    f"{item['seconds']:.2f} s",
                 ]
-                for each in shown
+                for item in shown
             ],
         },
     ]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coterie.privacy.ledger import Limit
-from coterie.records import ParticipationState, Role, RoundState, Seat, Task
+from coterie.records import Assignment, ParticipationState, Role, RoundState, Task
 from coterie.records.reading import plain
 from coterie_cli.demos import Choices, demo
 from coterie_cli.demos.stage import Stage, rising
@@ -179,27 +179,27 @@ def _accuracy(ground: Stage, digest: str, split: Split) -> list[float]:
     from coterie.learning.torch_learner import TorchLearner
     from coterie.learning.training import load_model
 
-    found = []
+    result = []
     for kind in range(MODELS):
         trainer = TorchLearner(regression(0), relabelled(split.test, kind))
         trainer.load(load_model(ground.platform.download_model(digest)))
-        found.append(trainer.evaluate()["accuracy"])
-    return found
+        result.append(trainer.evaluate()["accuracy"])
+    return result
 
 
 def _result(ground: Stage, task_id: str, agents: list[Agent], split: Split, began: float) -> dict[str, Any]:
     task = ground.platform.task(task_id)
-    done = [each for each in ground.platform.rounds(task_id) if each.state == RoundState.DONE]
+    done = [item for item in ground.platform.rounds(task_id) if item.state == RoundState.DONE]
     chosen = identities(ground, task_id, len(done))
     rounds = [
         RoundRow(
-            round=each.number,
-            served=each.delivered,
-            identities_right=right_share(_latest(chosen, each.number)),
-            accuracy=[max(_accuracy(ground, digest, split)) for digest in each.model_digests],
-            seconds=each.done_at - each.opened_at,
+            round=item.number,
+            served=item.delivered,
+            identities_right=right_share(_latest(chosen, item.number)),
+            accuracy=[max(_accuracy(ground, digest, split)) for digest in item.model_digests],
+            seconds=item.done_at - item.opened_at,
         )
-        for each in done
+        for item in done
     ]
     devices = [
         DeviceRow(
@@ -227,10 +227,10 @@ def _result(ground: Stage, task_id: str, agents: list[Agent], split: Split, bega
     }
 
 
-def _served(seat: Seat) -> str:
-    if seat.role == Role.IDLE:
+def _served(assignment: Assignment) -> str:
+    if assignment.role == Role.IDLE:
         return "waits"
-    return f"{sorted(CELLS)[seat.group]}, block {seat.block}, {seat.upload_seconds:.2f} s"
+    return f"{sorted(CELLS)[assignment.group]}, block {assignment.block}, {assignment.upload_seconds:.2f} s"
 
 
 def _tables(
@@ -240,7 +240,9 @@ def _tables(
     devices: list[DeviceRow],
     agents: list[Agent],
 ) -> list[dict[str, Any]]:
-    seats = {seat.device_id: seat for seat in ground.platform.plan(task_id).seats} if rounds else {}
+    assignments = (
+        {assignment.device_id: assignment for assignment in ground.platform.plan(task_id).assignments} if rounds else {}
+    )
     by_round = [
         [
             r.round,
@@ -256,10 +258,10 @@ def _tables(
             d.kind,
             " ".join("·" if model is None else str(model) for model in d.identities),
             f"{d.epsilon:.1f}",
-            _served(seats[agent.identity.id]),
+            _served(assignments[agent.identity.id]),
         ]
         for d, agent in zip(devices, agents, strict=True)
-        if agent.identity.id in seats
+        if agent.identity.id in assignments
     ]
     return [
         {

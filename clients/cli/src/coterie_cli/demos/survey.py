@@ -97,7 +97,7 @@ def _result(
     from coterie_cli.asking import result_of
 
     platform, task = ground.platform, ground.platform.task(task_id)
-    found = result_of(platform, task_id)
+    match = result_of(platform, task_id)
     states = {part.device_id: part.state for part in platform.round(task_id, 1).participations}
     paid = {payment.device_id: payment for payment in platform.payments(task=task_id)}
     devices = []
@@ -120,18 +120,18 @@ def _result(
         "state": task.state,
         "reason": task.reason,
         "truth": float(np.mean(truth)) if truth else 0.0,
-        "result": found,
+        "result": match,
         "devices": plain(devices),
         "paid_microcredits": sum(device.paid_microcredits for device in devices),
         "publisher_microcredits": platform.account(account).balance_microcredits,
         "book": book.to_dict(),
         "seconds": time.monotonic() - began,
     }
-    if not found:
+    if not match:
         return result | {"found": "nobody answered", "tables": []}
-    line = f"{found['estimate']:.2f} ± {found['standard_error']:.2f} °C"
+    line = f"{match['estimate']:.2f} ± {match['standard_error']:.2f} °C"
     risk = _risk_table(platform.prices(task_id, 1), task, agents)
-    return result | {"found": line, "tables": [*_tables(result, found, devices, book), risk]}
+    return result | {"found": line, "tables": [*_tables(result, match, devices, book), risk]}
 
 
 def _risk_table(quote: Quote, task: Task, agents: list[Agent]) -> dict[str, Any]:
@@ -142,10 +142,10 @@ def _risk_table(quote: Quote, task: Task, agents: list[Agent]) -> dict[str, Any]
     correlation = pricing.correlation
     common = ["as trust has it" if correlation is None else f"{correlation:g}"]
     common += [
-        f"{group.correlation:g} between {' and '.join(names[each] for each in group.devices)}"
+        f"{group.correlation:g} between {' and '.join(names[device] for device in group.devices)}"
         for group in pricing.alike
     ]
-    known = ", ".join(names[each] for each in details.get("known", ()))
+    known = ", ".join(names[item] for item in details.get("known", ()))
     return {
         "title": "\nwhat the offers were made from",
         "columns": ["", ""],

@@ -95,10 +95,10 @@ class Meter:
 
     def effort(self, samples: int) -> Effort:
         """What one sample took of it."""
-        each = max(1, samples)
+        item = max(1, samples)
         hertz = frequency(self.system)
-        joules = None if self.joules is None else self.joules / each
-        return Effort(self.seconds * hertz / each, hertz, joules)
+        joules = None if self.joules is None else self.joules / item
+        return Effort(self.seconds * hertz / item, hertz, joules)
 
 
 def frequency(system: Path = SYSTEM) -> float:

@@ -81,19 +81,19 @@ class Enrolments(Mapping[str, Enrolment]):
     def join(self, task: str, *, non_iid: float, terms: str, quietly: bool) -> str:
         """Enrols in a task by id or name; returns its id."""
         samples = self.samples
-        found = self._platform.find_task(task)
-        sound_id(found.id)  # folders are named after it
+        result = self._platform.find_task(task)
+        sound_id(result.id)  # folders are named after it
         if terms:
-            agreed(found, terms)
-        spec = found.specification
-        self._enrol(spec, found.id, samples, non_iid)
+            agreed(result, terms)
+        spec = result.specification
+        self._enrol(spec, result.id, samples, non_iid)
         shown = Joined.of(spec.privacy, spec.parameters, apart=sums_apart(spec.topology))
-        joined = kept(self._home.joined(found.id), shown)
-        self._tasks[found.id] = Enrolment(spec, joined, Told(samples, samples, non_iid))
+        joined = kept(self._home.joined(result.id), shown)
+        self._tasks[result.id] = Enrolment(spec, joined, Told(samples, samples, non_iid))
         said = consent.in_words(spec.privacy, self._ledger, consent.lifetime_of(spec))
         if said and not quietly:
             _log.warning("%s joins %s: %s", self._identity.name, spec.name, said)
-        return found.id
+        return result.id
 
     def join_approved(self) -> None:
         """Joins what the owner approved before; what cannot be joined any more is forgotten."""
@@ -135,7 +135,7 @@ class Enrolments(Mapping[str, Enrolment]):
         return work if len(own) == len(work.items) else replace(work, items=own)
 
     def _disapprove(self, task: str) -> None:
-        self._home.save_approved({each: terms for each, terms in self._home.approved().items() if each != task})
+        self._home.save_approved({item: terms for item, terms in self._home.approved().items() if item != task})
 
     def _enrol(self, specification: TaskSpecification, task_id: str, samples: int, non_iid: float) -> None:
         circle = self._home.circle()

@@ -91,8 +91,8 @@ class Outbox:
 
     def find(self, task_id: str, round: int, basis: str) -> Prepared | None:
         """What was prepared for a round, if it is whole and was made from `basis`."""
-        found = self._read(task_id, round)
-        return found if found is not None and found.basis == basis else None
+        result = self._read(task_id, round)
+        return result if result is not None and result.basis == basis else None
 
     def _read(self, task_id: str, round: int) -> Prepared | None:
         place = self._place(task_id, round)
@@ -241,15 +241,15 @@ class DeviceHome:
 
     def browsers(self) -> dict[str, Browser]:
         """Browsers linked on this device, by link."""
-        found: dict[str, Browser] = {}
+        result: dict[str, Browser] = {}
         for path in sorted((self.folder / "browsers").glob("lnk_*.json")):
             try:
                 refuse_wide_permissions(path)
                 browser = Browser.read(path.read_bytes())
             except (BadLink, WidePermissions) as error:
                 raise BadHome(f"{path}: {error}") from error
-            found[browser.link] = browser
-        return found
+            result[browser.link] = browser
+        return result
 
     def save_browser(self, browser: Browser) -> None:
         """Believes a browser's decisions from now on."""

@@ -149,7 +149,7 @@ class Mail:
             between = {sender: sealed_to_identity(peer.signing_key)}
             return open_letter(sealed, self.keys.as_identity(), self.device_id, subject, between, self._seen)
         except (CorruptLetter, Stranger, BadKeys):
-            between = {each.device_id: each.sealing_key for each in self.work.peers}
+            between = {item.device_id: item.sealing_key for item in self.work.peers}
             return open_letter(sealed, self.keys, self.device_id, subject, between, self._seen)
 
     def _keys_to(self, recipient: str) -> tuple[DeviceKeys, bytes]:

@@ -125,12 +125,12 @@ class Browser:
     def read(cls, content: bytes) -> Browser:
         """From its file; raises `BadLink`."""
         try:
-            found = cls(**json.loads(content))
-            demand_signing_key(bytes.fromhex(found.key))
-            bytes.fromhex(found.sealing)
+            result = cls(**json.loads(content))
+            demand_signing_key(bytes.fromhex(result.key))
+            bytes.fromhex(result.sealing)
         except (ValueError, TypeError, BadKeys) as error:
             raise BadLink(f"this is not a linked browser ({error}); remove the file, and link it again") from error
-        return found
+        return result
 
     def written(self) -> bytes:
         """For its file."""
@@ -159,7 +159,7 @@ class Choice:
 
     def __post_init__(self) -> None:
         texts = (self.act, self.device, self.link, self.task, self.terms)
-        if not all(isinstance(each, str) for each in texts) or self.act not in get_args(Act):
+        if not all(isinstance(text, str) for text in texts) or self.act not in get_args(Act):
             raise ValueError(f"an act is one of {', '.join(get_args(Act))}")
         if type(self.number) is not int or not 0 < self.number < _LATEST:
             raise ValueError("a number is above 0")

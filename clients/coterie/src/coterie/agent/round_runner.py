@@ -44,7 +44,7 @@ from coterie.privacy.stream import Stream
 from coterie.protocol.keys import DeviceKeys
 from coterie.protocol.transport import Interrupted
 from coterie.records import WorkItem
-from coterie.records.enums import Pace
+from coterie.records.enums import RoundMode
 from coterie.secure_sums.uploads import FORM as MASKED
 from coterie.strategies import Strategy, consent
 from coterie.strategies.context import RoundContext, round_seed
@@ -140,7 +140,7 @@ class RoundRunner:
 
     def finish_left_over(self, work: WorkItem) -> RoundResult | None:
         """Hands in what was prepared for an earlier round before this device stopped, where that still counts."""
-        if self.enrolments[work.task_id].specification.pace is not Pace.ASYNCHRONOUS:
+        if self.enrolments[work.task_id].specification.mode is not RoundMode.ASYNCHRONOUS:
             return None
         began, prepared = time.monotonic(), self.home.outbox.find_latest(work.task_id, work.round)
         if prepared is None:
@@ -173,16 +173,16 @@ class RoundRunner:
     def prepare(self, work: WorkItem) -> Prepared:
         """The update of a round: as it was prepared before a crash, or made now."""
         joined = self.enrolments[work.task_id].joined
-        found = self.home.outbox.find(work.task_id, work.round, work.basis)
-        if found is not None:
-            return replace(found, report=consent.as_taken(found.report, joined.privacy))
+        result = self.home.outbox.find(work.task_id, work.round, work.basis)
+        if result is not None:
+            return replace(result, report=consent.as_taken(result.report, joined.privacy))
         refuse_downgrade(work, joined, self.home.circle())
         consent.refuse_other_privacy(joined.privacy, work.privacy)
         delivery = self.choose(work).prepare(self._context(work))
         if joined.secure and delivery.form != MASKED and not is_hidden_alone(work, joined):
             raise Declined("this task was joined as secure; nothing but masked words leaves this device")
         tensors = delivery.tensors
-        body = None if tensors is None else save_tensors({name: np.asarray(each) for name, each in tensors.items()})
+        body = None if tensors is None else save_tensors({name: np.asarray(item) for name, item in tensors.items()})
         return self.home.outbox.put(work.task_id, work.round, work.basis, delivery.report(), body)
 
     def decline(self, work: WorkItem, why: str, strangers: Sequence[str] = ()) -> None:

@@ -60,8 +60,8 @@ class SecureSumApi(RestClient):
         from coterie.secure_sums import canonical
         from coterie.secure_sums.protocol_lists import read_survivors
 
-        found = self.ask(SurvivorList, "GET", f"{_path(place)}/survivors")
-        return read_survivors(canonical.encode([list(row) for row in found.survivors]))
+        result = self.ask(SurvivorList, "GET", f"{_path(place)}/survivors")
+        return read_survivors(canonical.encode([list(row) for row in result.survivors]))
 
     def put_commit(self, place: Place, device_id: str, *, digest: bytes, signature: bytes) -> None:
         """Agrees to the survivors with this digest."""
@@ -70,16 +70,16 @@ class SecureSumApi(RestClient):
 
     def sum_commits(self, place: Place) -> Mapping[str, bytes]:
         """Signatures of the clerks that agreed; one that is no hexadecimal text is left out."""
-        found: Any = self.request("GET", f"{_path(place)}/commits")
-        if not isinstance(found, Mapping):
+        result: Any = self.request("GET", f"{_path(place)}/commits")
+        if not isinstance(result, Mapping):
             raise BadAnswer("the platform's answer cannot be read: agreements are not an object")
-        return {clerk: signature for clerk, text in found.items() if (signature := _bytes(text)) is not None}
+        return {clerk: signature for clerk, text in result.items() if (signature := _bytes(text)) is not None}
 
     def put_answer(
         self, place: Place, device_id: str, *, digest: bytes, digests: Mapping[int, bytes], signature: bytes
     ) -> tuple[int, ...]:
         """Tells the digests of this clerk's share sums; which of the sums are wanted of it now."""
-        told = {str(share): each.hex() for share, each in digests.items()}
+        told = {str(share): item.hex() for share, item in digests.items()}
         body = {"digest": digest.hex(), "digests": told, "signature": signature.hex()}
         return self.ask(WantedShares, "PUT", f"{_path(place)}/answers/{device_id}", json=body).wanted
 

@@ -81,18 +81,18 @@ class Tasks(RestClient):
         if id_or_name.startswith("tsk_"):
             return self.task(id_or_name)
         # An older platform does not know the filter and answers with all.
-        found = [task for task in self.tasks(name=id_or_name) if task.specification.name == id_or_name]
-        if not found:
+        result = [task for task in self.tasks(name=id_or_name) if task.specification.name == id_or_name]
+        if not result:
             raise NotFound(f"no task is called {id_or_name!r}; `coterie task list` shows those there are", status=404)
-        if len(found) > 1:
-            choices = ", ".join(f"{task.id} ({task.state}, of {task.publisher})" for task in found[:MOST_CHOICES])
-            more = f" and {len(found) - MOST_CHOICES} more" if len(found) > MOST_CHOICES else ""
+        if len(result) > 1:
+            choices = ", ".join(f"{task.id} ({task.state}, of {task.publisher})" for task in result[:MOST_CHOICES])
+            more = f" and {len(result) - MOST_CHOICES} more" if len(result) > MOST_CHOICES else ""
             raise Conflict(
-                f"{len(found)} publishers have a task called {id_or_name!r}; give the id of the one you mean: "
+                f"{len(result)} publishers have a task called {id_or_name!r}; give the id of the one you mean: "
                 f"{choices}{more}",
                 status=409,
             )
-        return found[0]
+        return result[0]
 
     def start_task(self, task_id: str) -> Task:
         """Starts a task that has enough devices."""
@@ -159,7 +159,7 @@ class Tasks(RestClient):
         """Model versions of a task, in order."""
         return self.pages(Model, f"/v1/tasks/{task_id}/models")
 
-    def tell_measurement(
+    def report_measurement(
         self, task_id: str, version: int, metrics: Mapping[str, float], *, line: int = 0, public: bool = False
     ) -> None:
         """Tells what a version measured: a device its own figures of the newest, a publisher those of any.

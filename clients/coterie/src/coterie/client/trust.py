@@ -45,7 +45,7 @@ class Trust(RestClient):
 
         What a device says was good counts when the other end says so too; what it says was bad counts at once.
         """
-        body = {"interactions": [dict(each) for each in interactions]}
+        body = {"interactions": [dict(interaction) for interaction in interactions]}
         return self.ask(Recorded, "POST", "/v1/interactions", json=body, idempotent=True)
 
     def report_meetings(self, device_id: str, meetings: Iterable[Meeting]) -> Recorded:
@@ -55,16 +55,16 @@ class Trust(RestClient):
         """
         return self.record_interactions(
             {
-                "id": f"met-{each.other}-{each.at:.3f}",
+                "id": f"met-{meeting.other}-{meeting.at:.3f}",
                 "device_a": device_id,
-                "device_b": each.other,
-                "positive": each.positive,
-                "duration_seconds": each.duration_seconds,
-                "at": each.at,
+                "device_b": meeting.other,
+                "positive": meeting.positive,
+                "duration_seconds": meeting.duration_seconds,
+                "at": meeting.at,
                 "kind": "meeting",
-                "note": each.note,
+                "note": meeting.note,
             }
-            for each in meetings
+            for meeting in meetings
         )
 
     def interactions(self, device_a: str, device_b: str = "") -> Iterator[Interaction]:

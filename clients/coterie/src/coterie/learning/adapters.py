@@ -35,8 +35,8 @@ class LowRank(torch.nn.Module):
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Wx + s·B(Ax)."""
         beside = torch.nn.functional.linear(torch.nn.functional.linear(inputs, self.lora_down), self.lora_up)
-        found: torch.Tensor = self.base(inputs) + self.scale * beside
-        return found
+        result: torch.Tensor = self.base(inputs) + self.scale * beside
+        return result
 
 
 def add_adapters(module: torch.nn.Module, rank: int = 4, *, only: str = "*", scale: float = 1.0) -> torch.nn.Module:
@@ -47,14 +47,14 @@ def add_adapters(module: torch.nn.Module, rank: int = 4, *, only: str = "*", sca
     if rank < 1:
         raise ValueError(f"rank is {rank}; an adapter has at least one row")
     module.requires_grad_(False)
-    found = 0
+    result = 0
     for name, layer in list(module.named_modules()):
         for part, child in list(layer.named_children()):
             place = f"{name}.{part}" if name else part
             # Exactly linear layers: some of their kinds are read by torch without being called.
             if type(child) is torch.nn.Linear and fnmatchcase(place, only):
                 setattr(layer, part, LowRank(child, rank, scale))
-                found += 1
-    if not found:
+                result += 1
+    if not result:
         raise ValueError(f"no linear layer fits {only!r}; its names are those of named_modules()")
     return module

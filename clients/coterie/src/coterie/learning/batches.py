@@ -42,13 +42,13 @@ class Arriving(Dataset[Any]):
 
 def size_of(batch: Any) -> int:
     """How many samples a batch has: the length of its first tensor, wherever in the nesting that is."""
-    found = next(_leaves(batch), None)
-    if found is None:
+    result = next(_leaves(batch), None)
+    if result is None:
         raise BadLearner(
             f"a batch of type {type(batch).__name__} holds no tensor, so its samples cannot be counted; give tensors "
             "(torch.from_numpy(array)), or a list of samples"
         )
-    return len(found)
+    return len(result)
 
 
 def count(data: Samples) -> int:

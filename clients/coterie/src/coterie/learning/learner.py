@@ -218,8 +218,8 @@ class Guarded:
         arrays = {name: np.asarray(value) for name, value in given.items()}
         for name, value in arrays.items():
             _check_one(name, value, loaded, what)
-        kept = arrays if loaded is None else {n: v.astype(loaded[n][1], copy=False) for n, v in arrays.items()}
-        return cast("dict[str, NDArray[np.floating[Any]]]", kept)
+        retained = arrays if loaded is None else {n: v.astype(loaded[n][1], copy=False) for n, v in arrays.items()}
+        return cast("dict[str, NDArray[np.floating[Any]]]", retained)
 
 
 def _check_one(

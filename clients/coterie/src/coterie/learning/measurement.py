@@ -33,7 +33,7 @@ def tell(platform: Platform, work: WorkItem, metrics: Mapping[str, float]) -> No
     """Sends what was measured; a version that is measured no more is none of a device's worries."""
     line, public = work.model_lines[0], work.privacy != NO_NOISE
     try:
-        platform.tell_measurement(work.task_id, work.measure or 0, metrics, line=line, public=public)
+        platform.report_measurement(work.task_id, work.measure or 0, metrics, line=line, public=public)
     except (RoundOver, Refused) as error:
         _log.info("figures of version %s were not taken: %s", work.measure, error)
 
@@ -63,7 +63,7 @@ def measure(
             known.add(place)
             if not model.evaluated:
                 metrics = dict(figures(load_file(platform.download_model(model.digest))))
-                platform.tell_measurement(task_id, model.version, metrics, line=model.line)
+                platform.report_measurement(task_id, model.version, metrics, line=model.line)
                 count += 1
                 on_version(model, metrics)
         if ended:

@@ -50,7 +50,7 @@ class NumpyLearner:
         self._parameters: Arrays = {name: np.array(value) for name, value in parameters.items()}
         self._data, self._test = data, data if test_data is None else test_data
         self._losses, self._gradients = losses, gradients
-        self._metrics = {name: metric_of(name, each) for name, each in (metrics or {}).items()}
+        self._metrics = {name: metric_of(name, item) for name, item in (metrics or {}).items()}
 
     @property
     def samples(self) -> int:
@@ -85,10 +85,10 @@ class NumpyLearner:
             order = random.permutation(len(inputs))
             for start in range(0, len(order), instructions.batch_size):
                 batch = order[start : start + instructions.batch_size]
-                found = self._gradients(self._parameters, inputs[batch], targets[batch])
+                result = self._gradients(self._parameters, inputs[batch], targets[batch])
                 for name, value in self._parameters.items():
                     pull = instructions.proximal * (value - origins[name]) + instructions.weight_decay * value
-                    velocities[name] = instructions.momentum * velocities[name] + found[name].mean(axis=0) + pull
+                    velocities[name] = instructions.momentum * velocities[name] + result[name].mean(axis=0) + pull
                     self._parameters[name] = value - np.asarray(
                         instructions.learning_rate * velocities[name], dtype=value.dtype
                     )
@@ -120,14 +120,14 @@ class NumpyLearner:
         With a bound, a gradient that is not finite counts as zeros: refusing to go on would tell of its sample.
         """
         inputs, targets = _now(self._data)
-        found = self._gradients(self._parameters, inputs[indices], targets[indices])
-        flat = np.concatenate([found[name].reshape(len(indices), -1) for name in self._parameters], axis=1)
+        result = self._gradients(self._parameters, inputs[indices], targets[indices])
+        flat = np.concatenate([result[name].reshape(len(indices), -1) for name in self._parameters], axis=1)
         norms = np.linalg.norm(flat.astype(np.float64), 1 if norm == "l1" else 2, axis=1)
         if math.isinf(bound):
-            return {name: np.sum(found[name], axis=0) for name in self._parameters}
+            return {name: np.sum(result[name], axis=0) for name in self._parameters}
         sound = np.isfinite(norms)
         factors = bound / np.maximum(norms[sound], bound)
-        return {name: np.tensordot(factors, found[name][sound], axes=1) for name in self._parameters}
+        return {name: np.tensordot(factors, result[name][sound], axes=1) for name in self._parameters}
 
 
 def _now(data: Data) -> tuple[NDArray[Any], NDArray[Any]]:

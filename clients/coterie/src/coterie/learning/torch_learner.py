@@ -176,7 +176,7 @@ class TorchLearner:
 
     def evaluate(self) -> dict[str, float]:
         """Test samples, their mean loss, and the metrics: each of all samples together, never a mean of means."""
-        total, number, kept = 0.0, 0, list[tuple[Any, Any]]()
+        total, number, retained = 0.0, 0, list[tuple[Any, Any]]()
         metrics = self._metrics
         with one_at_a_time, torch.no_grad():
             self.module.eval()
@@ -188,10 +188,10 @@ class TorchLearner:
                 if metrics is None:
                     metrics = {"accuracy": Metric(_right_share)} if _are_classes(outputs, targets) else {}
                 if metrics:
-                    kept.append((outputs, targets))
+                    retained.append((outputs, targets))
             figures = {"samples": float(number), "loss": total / number} if number else {}
-            if kept and metrics:
-                everything = joined([each[0] for each in kept]), joined([each[1] for each in kept])
+            if retained and metrics:
+                everything = joined([item[0] for item in retained]), joined([item[1] for item in retained])
                 figures |= {name: float(metric.function(*everything)) for name, metric in metrics.items()}
         return {name: value for name, value in figures.items() if math.isfinite(value)}
 
@@ -222,8 +222,8 @@ class TorchLearner:
             self.module.train()
             if math.isinf(bound):
                 value = self._loss_of_batch(batch) * len(indices)
-                found = torch.autograd.grad(value, self._trainable(), allow_unused=True, materialize_grads=True)
-                totals = dict(zip(names, found, strict=True))
+                result = torch.autograd.grad(value, self._trainable(), allow_unused=True, materialize_grads=True)
+                totals = dict(zip(names, result, strict=True))
             else:
                 inputs, targets = split(batch)
                 if not isinstance(inputs, torch.Tensor) or not isinstance(targets, torch.Tensor):

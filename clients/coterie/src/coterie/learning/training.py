@@ -41,17 +41,17 @@ def names_that_travel(module: torch.nn.Module, exchange: Exchange = "all") -> tu
     trainable = {name for name, value in module.named_parameters() if value.requires_grad}
     patterns = ADAPTERS if exchange == "adapters" else (exchange,) if isinstance(exchange, str) else tuple(exchange)
     if exchange == "all":
-        found = tuple(state)
+        result = tuple(state)
     elif exchange == "trainable":
-        found = tuple(name for name in state if name in trainable)
+        result = tuple(name for name in state if name in trainable)
     else:
-        found = tuple(name for name in state if any(fnmatchcase(name, pattern) for pattern in patterns))
-    if not found:
+        result = tuple(name for name in state if any(fnmatchcase(name, pattern) for pattern in patterns))
+    if not result:
         raise WrongModel(
             f"exchange {exchange!r} fits no tensor of this module, which has {', '.join(state[:6])}"
             f"{', …' if len(state) > 6 else ''}; give all, trainable, adapters or patterns of such names"
         )
-    return found
+    return result
 
 
 def arrays_of(module: torch.nn.Module, names: Sequence[str]) -> dict[str, NDArray[np.floating[Any]]]:

@@ -26,7 +26,7 @@ from coterie.parameters.rules import (
     TrimmingParameters,
     TrustRuleParameters,
 )
-from coterie.parameters.task import BoundsParameters, PaceParameters, SumsParameters, SurveyParameters
+from coterie.parameters.task import AsynchronousParameters, BoundsParameters, SumsParameters, SurveyParameters
 from coterie.parameters.topology import CellsParameters, ClusterParameters, MeshParameters
 from coterie.plugins import Registry
 
@@ -61,7 +61,7 @@ OWN: tuple[type[ParameterGroup], ...] = (
     SurveyParameters,
     SumsParameters,
     BoundsParameters,
-    PaceParameters,
+    AsynchronousParameters,
 )
 AXIS = {
     "topology": "topology",
@@ -69,7 +69,7 @@ AXIS = {
     "pricing": "incentive",
     "rule": "rule",
     "survey": "incentive",
-    "pace": "pace",
+    "asynchronous": "mode",
 }
 """Field of a task whose value chooses the group of a section; the other sections have one group for every task."""
 
@@ -82,10 +82,10 @@ def groups() -> tuple[type[ParameterGroup], ...]:
 
 def sections() -> dict[str, list[type[ParameterGroup]]]:
     """The groups of each section."""
-    found: dict[str, list[type[ParameterGroup]]] = {}
+    result: dict[str, list[type[ParameterGroup]]] = {}
     for group in groups():
-        found.setdefault(group.section, []).append(group)
-    return found
+        result.setdefault(group.section, []).append(group)
+    return result
 
 
 def groups_read(section: str, choices: Iterable[str]) -> list[type[ParameterGroup]]:

@@ -90,8 +90,8 @@ class BoundsParameters(ParameterGroup):
     )
 
 
-@parameter_group("pace", "asynchronous")
-class PaceParameters(ParameterGroup):
+@parameter_group("asynchronous")
+class AsynchronousParameters(ParameterGroup):
     """How arrivals become steps of an asynchronous task."""
 
     buffer: int | None = parameter(

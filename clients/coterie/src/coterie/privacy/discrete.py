@@ -68,20 +68,20 @@ class Table:
 
     def look_up(self, words: NDArray[np.uint64], further: Callable[[], int]) -> Integers:
         """The value of each word; `further` gives one more word where a word alone does not tell."""
-        found: Integers = self._guide[words >> np.uint64(64 - _GUIDE_BITS)].astype(np.int64)
-        open_places = np.flatnonzero(found < 0)
+        result: Integers = self._guide[words >> np.uint64(64 - _GUIDE_BITS)].astype(np.int64)
+        open_places = np.flatnonzero(result < 0)
         if len(open_places):
             searched = words[open_places]
             first = np.searchsorted(self._high, searched, side="left")
             last = np.searchsorted(self._high, searched, side="right")
-            found[open_places] = first
+            result[open_places] = first
             for tie in np.flatnonzero(first != last):
                 low = further()
-                found[open_places[tie]] += sum(
+                result[open_places[tie]] += sum(
                     cut & _LOW_WORD <= low for cut in self.cuts[int(first[tie]) : int(last[tie])]
                 )
-        found += self.lowest
-        return found
+        result += self.lowest
+        return result
 
 
 # --- the Gaussian law -------------------------------------------------------------------------------------------------

@@ -25,9 +25,11 @@ def sanitise(text: str) -> str:
 
 def require_sanitised(text: str, *, lines: bool = False) -> str:
     """The text itself; raises ValueError with what to remove. `lines`: tabs and ends of lines are allowed."""
-    found = (_IN_LINES if lines else _IN_ONE_LINE).search(text)
-    if found is not None:
-        raise ValueError(f"control characters are not taken: remove U+{ord(found[0]):04X} at position {found.start()}")
+    result = (_IN_LINES if lines else _IN_ONE_LINE).search(text)
+    if result is not None:
+        raise ValueError(
+            f"control characters are not taken: remove U+{ord(result[0]):04X} at position {result.start()}"
+        )
     return text
 
 

@@ -62,7 +62,7 @@ from coterie.records.money import (
     TaskCost,
     Verification,
 )
-from coterie.records.plans import Cell, Neighbour, Plan, Policy, Seat, Stakes
+from coterie.records.plans import Assignment, Cell, GameParameters, Neighbour, Plan, Policy
 from coterie.records.privacy import PrivacyClaim, PrivacyReport, TaskPrivacy
 from coterie.records.social import (
     HistoryPoint,
@@ -105,6 +105,7 @@ from coterie.records.work import Letter, Letters, Peer, UpdateOutcome, Work, Wor
 __all__ = [
     "Account",
     "ApiKey",
+    "Assignment",
     "AuditEntry",
     "AuditVerification",
     "BlobSweep",
@@ -128,6 +129,7 @@ __all__ = [
     "EventKind",
     "Extended",
     "Form",
+    "GameParameters",
     "HistoryPoint",
     "Hop",
     "ImportProgress",
@@ -179,8 +181,6 @@ __all__ = [
     "Round",
     "RoundDetail",
     "RoundState",
-    "Seat",
-    "Stakes",
     "Statement",
     "Stop",
     "SumDocument",

@@ -56,7 +56,7 @@ class JoinBy(OpenEnum):
     DEVICES = "devices"
 
 
-class Pace(OpenEnum):
+class RoundMode(OpenEnum):
     """Whether rounds wait for their devices, or the model steps whenever a buffer of updates is full."""
 
     SYNCHRONOUS = "synchronous"
@@ -192,7 +192,7 @@ class ClerkState(OpenEnum):
 
     SERVING = "serving"
     RELEASED = "released"
-    """Gave its seat up to another before terms were written."""
+    """Gave its assignment up to another before terms were written."""
     SILENT = "silent"
     OUTVOTED = "outvoted"
 

@@ -10,7 +10,7 @@ from coterie.records.enums import PolicyLearner, PolicyNetwork, PolicyPenalty, P
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbour(Record):
-    """A link of a seat to a neighbour (mesh)."""
+    """A link of an assignment to a neighbour (mesh)."""
 
     device_id: str
     weight: float
@@ -22,7 +22,7 @@ class Neighbour(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seat(Record):
+class Assignment(Record):
     """One participant's place in a plan."""
 
     device_id: str
@@ -55,12 +55,12 @@ class Seat(Record):
     """What it would be worth alone, in points of payoff (clusters)."""
     cell: str = ""
     """Cell it is served by (cells); empty = none."""
-    weight_alone: float = 0.0
+    solo_weight: float = 0.0
     """Weight of its update if nobody else's is in it, noised as one alone does (clusters); 0 = `weight`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stakes(Record):
+class GameParameters(Record):
     """What quality earns and clusters cost, in points of payoff."""
 
     price: float
@@ -81,12 +81,12 @@ class Plan(Record):
     topology: str
     """"star", "clusters", "mesh" or "cells"."""
     created_at: float
-    seats: tuple[Seat, ...]
+    assignments: tuple[Assignment, ...]
     round_seconds: float
     """Planned seconds of one round; 0 = not predicted."""
     details: Object
     """Everything else the planner found."""
-    stakes: Stakes | None = None
+    game_parameters: GameParameters | None = None
     """What the plan was played for (clusters)."""
 
 

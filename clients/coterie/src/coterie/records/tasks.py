@@ -10,10 +10,10 @@ from coterie.records.enums import (
     EnrolmentState,
     EventKind,
     JoinBy,
-    Pace,
     ParticipationState,
     PrivacyUnit,
     Role,
+    RoundMode,
     RoundState,
     TaskState,
 )
@@ -73,7 +73,7 @@ class TaskSpecification(Record):
     """Who may join: "open", "owners" or "devices"."""
     invited: tuple[str, ...] = ()
     """Owners or devices that may join a task that is not open."""
-    pace: Pace = Pace.SYNCHRONOUS
+    mode: RoundMode = RoundMode.SYNCHRONOUS
     """"synchronous" or "asynchronous": whether rounds wait for their devices."""
     keep_rounds: int = 0
     """Rounds whose updates stay stored; -1 = none, 0 = 100 in an asynchronous task."""
@@ -181,7 +181,7 @@ class Participation(Record):
     """Why it was rejected, and the like."""
     model_index: int
     """Model line it trained."""
-    aside: str = ""
+    excluded_because: str = ""
     """Why the task's rule did not count its update; empty where it did."""
     judged_by: str = ""
     """Head whose word alone the state and the note are, although the device's report came in time; empty = nobody's."""

@@ -81,7 +81,7 @@ class WorkItem(Record):
     """Rounds in the task."""
     verdict: str = ""
     """What its head said of the device in the last round although its report came in time; it may object."""
-    say: float = 1.0
+    trust_weight: float = 1.0
     """How much its update may weigh where the task's rule asks for trust, from 0 to 1."""
     measure: int | None = None
     """Version of the model to measure, without training it; null = train."""
@@ -89,7 +89,7 @@ class WorkItem(Record):
     """Terms of the secure sum the update goes into, as canonical text; null where updates are added in the clear."""
     cell: str = ""
     """Cell that serves the device (cells), for what it measures of its way there."""
-    weight_alone: float = 0.0
+    solo_weight: float = 0.0
     """What its update counts if nobody else's is in it, noised as one alone does (clusters); 0 = `self_weight`."""
 
     @property

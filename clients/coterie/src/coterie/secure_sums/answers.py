@@ -72,7 +72,7 @@ def answer_alone(variance: float, terms: Terms) -> float:
 
 def answer_fault(sum: int, variances: Sequence[float], terms: Terms) -> str | None:
     """Why an opened sum of answers with these variances cannot be honest; None if it can."""
-    spread = terms.grid().tail * math.sqrt(math.fsum(answer_variance(each, terms) for each in variances))
+    spread = terms.grid().tail * math.sqrt(math.fsum(answer_variance(variance, terms) for variance in variances))
     if -spread <= sum <= len(variances) * math.ldexp(1.0, terms.scale) + spread:
         return None
     return "the sum of the answers lies outside what so many answers and their noise can make it"

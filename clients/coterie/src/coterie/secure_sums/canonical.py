@@ -57,7 +57,7 @@ def hexadecimal(text: Any, length: int, what: str) -> bytes:
 
 def by_id(ids: Iterable[str], what: str) -> None:
     """`NotCanonical` unless ids ascend by their bytes, none twice."""
-    listed = [each.encode() for each in ids]
+    listed = [item.encode() for item in ids]
     if any(one >= other for one, other in pairwise(listed)):
         raise NotCanonical(f"{what} must be listed by id, nobody twice")
 

@@ -105,7 +105,7 @@ class Circle:
     def save(self, path: Path) -> None:
         """Writes the file, on disk when this returns."""
         people = {name: _told(getattr(self, name)) for name in ("members", "seen")}
-        rest = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name not in people}
+        rest = {item.name: getattr(self, item.name) for item in dataclasses.fields(self) if item.name not in people}
         write_private_file(path, json.dumps({"format": _FORMAT, **people, **rest}, indent=2).encode(), replace=True)
 
     def with_member(self, device: str, signing_key: bytes, owner: str) -> Circle:

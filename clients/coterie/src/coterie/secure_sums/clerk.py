@@ -104,7 +104,7 @@ class Clerk:
         self, terms: Terms, participants: Participants, candidates: list[Candidate], letters: Mapping[str, bytes]
     ) -> ReadyCheck:
         """Opens every candidate's letter, then drops those without their company."""
-        position, session_key = self._seat(terms)
+        position, session_key = self._assignment(terms)
         participants.check(terms)
         opened: dict[str, Opened] = {}
         faults: dict[str, FaultKind] = {}
@@ -125,7 +125,7 @@ class Clerk:
 
     def agree(self, terms: Terms, participants: Participants, survivors: Survivors) -> bytes:
         """Signature of D, once (T, D) is on disk; the same again for the same survivors, never for others."""
-        self._seat(terms)
+        self._assignment(terms)
         participants.check(terms)
         members = self._checked(terms, participants, survivors)
         chosen = survivors_digest(terms.digest, survivors)
@@ -136,7 +136,7 @@ class Clerk:
 
     def answer(self, terms: Terms, survivors: bytes, agreements: Mapping[str, bytes]) -> Answer:
         """Sums of this clerk's shares, if it and q clerks in all agreed to the survivors D."""
-        position, _ = self._seat(terms)
+        position, _ = self._assignment(terms)
         if self._cabinet.agreed(terms.place) != (terms.digest, survivors):
             raise BadSurvivors(
                 "this clerk has not agreed to these survivors, so it reveals nothing; commit to them first"
@@ -171,7 +171,7 @@ class Clerk:
 
     # --- parts --------------------------------------------------------------------------------------------------------
 
-    def _seat(self, terms: Terms) -> tuple[int, bytes]:
+    def _assignment(self, terms: Terms) -> tuple[int, bytes]:
         """This clerk's position in the terms and its live session key; refuses terms that name another key."""
         session_key = self._cabinet.session(terms.place)
         position = terms.position(self._device)

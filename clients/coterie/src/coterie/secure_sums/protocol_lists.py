@@ -29,11 +29,11 @@ class Candidate:
 
 def candidates_text(candidates: Iterable[Candidate]) -> str:
     """The canonical list of candidates, by id."""
-    ordered = sorted(candidates, key=lambda each: each.device.encode())
+    ordered = sorted(candidates, key=lambda item: item.device.encode())
     return canonical.encode(
         [
-            [each.device, each.masked_digest.hex(), each.root.hex(), each.letter_key.hex(), each.signature.hex()]
-            for each in ordered
+            [item.device, item.masked_digest.hex(), item.root.hex(), item.letter_key.hex(), item.signature.hex()]
+            for item in ordered
         ]
     )
 

@@ -79,11 +79,11 @@ def _in_sum(context: RoundContext, share: float) -> Delivery:
 def answer_to(question: Question, private: Mapping[str, Any]) -> float:
     """The owner's answer: under the question's own words in "answers", else "answer"."""
     answer_choice = private.get("answers", {})
-    found = answer_choice.get(question.text) if isinstance(answer_choice, Mapping) else None
-    found = private.get("answer") if found is None else found
-    if not isinstance(found, int | float) or isinstance(found, bool) or not math.isfinite(found):
+    result = answer_choice.get(question.text) if isinstance(answer_choice, Mapping) else None
+    result = private.get("answer") if result is None else result
+    if not isinstance(result, int | float) or isinstance(result, bool) or not math.isfinite(result):
         raise Declined("this device has no answer to the question; see `coterie device answer`")
-    return float(found)
+    return float(result)
 
 
 def choose_variance(context: RoundContext) -> float:
@@ -129,4 +129,4 @@ def _believed(
         raise Declined(_NONSENSE)
     if not trust:  # nothing betrays the device, says the platform
         return ([own], [most]) if most < math.inf else ([], [])
-    return [own * trust[0], *(social * each for each in trust[1:])], [min(hidden[0], most), *hidden[1:]]
+    return [own * trust[0], *(social * item for item in trust[1:])], [min(hidden[0], most), *hidden[1:]]

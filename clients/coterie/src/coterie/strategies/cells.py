@@ -91,26 +91,26 @@ class Cells:
         # What is fetched is seen. Beside noise it tells what the choices told already, and no more of the data.
         known = history.values() if work.privacy == "none" else ()
         candidates = likely_models(
-            [each.model for each in history.values()],
+            [item.model for item in history.values()],
             len(work.model_digests),
             settle_after=terms.settle_after,
-            margins=[each.margin for each in known],
-            losses=[each.loss for each in known],
+            margins=[item.margin for item in known],
+            losses=[item.loss for item in known],
         )
-        found = find_identity(context, terms, candidates, may_draw=len(history) < DRAWN)
-        received = context.model(found.model)
+        result = find_identity(context, terms, candidates, may_draw=len(history) < DRAWN)
+        received = context.model(result.model)
         learner.load(received)
-        metrics = context.figures() | (figures(found, candidates) if work.privacy == "none" else {})
+        metrics = context.figures() | (figures(result, candidates) if work.privacy == "none" else {})
         instructions = Instructions.of(work.training, work.batch_size)
         change = _protected(context, terms, instructions, received)
-        kept = Choice(found.model, found.margin, found.losses[found.model])
-        keep_history(context, history | {work.round: kept})
+        retained = Choice(result.model, result.margin, result.losses[result.model])
+        keep_history(context, history | {work.round: retained})
         return Delivery(
             change,
             float(context.samples),
             metrics=metrics,
             public_metrics=context.public_metrics,
-            model_index=found.model,
+            model_index=result.model,
             budget=rho_of(work) if work.privacy == "optimised" else 0.0,
             privacy=context.charges(),
         )
@@ -145,11 +145,11 @@ def _word(context: RoundContext) -> int:
 
     From a key kept on disk, because the same work must release the same bytes, hence of the same model.
     """
-    kept = context.memory.load(COIN)
-    if kept is None or "key" not in kept:
-        kept = {"key": context.noise().words(4)}
-        context.memory.save(COIN, kept)
-    drawn = hashlib.blake2b(b"%d" % context.work.round, key=kept["key"].tobytes()[:64], digest_size=8)
+    retained = context.memory.load(COIN)
+    if retained is None or "key" not in retained:
+        retained = {"key": context.noise().words(4)}
+        context.memory.save(COIN, retained)
+    drawn = hashlib.blake2b(b"%d" % context.work.round, key=retained["key"].tobytes()[:64], digest_size=8)
     return int.from_bytes(drawn.digest(), "big")
 
 
@@ -221,11 +221,16 @@ def descended(
 
 def read_history(context: RoundContext) -> dict[int, Choice]:
     """What was chosen in each earlier round of this task, in order; empty when nothing readable was kept."""
-    kept = context.memory.load(HISTORY)
-    if kept is None or "rounds" not in kept or "models" not in kept:
+    retained = context.memory.load(HISTORY)
+    if retained is None or "rounds" not in retained or "models" not in retained:
         return {}
-    unknown = np.full(len(kept["rounds"]), math.nan)
-    columns = (kept["rounds"], kept["models"], kept.get("margins", unknown), kept.get("losses", unknown))
+    unknown = np.full(len(retained["rounds"]), math.nan)
+    columns = (
+        retained["rounds"],
+        retained["models"],
+        retained.get("margins", unknown),
+        retained.get("losses", unknown),
+    )
     lines = range(len(context.work.model_digests))
     rows = zip(*(column.tolist() for column in columns), strict=True)
     return {

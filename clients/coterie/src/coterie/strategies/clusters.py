@@ -273,7 +273,7 @@ def _as_head(context: RoundContext) -> Delivery:
     reports = tuple(_report(peer, inspection) for peer in members)
     if not inspection.taken and work.privacy == "trust":
         noise_max = TrustPrivacy.of(work.parameters).noise_max
-        return _alone(context, trained, noise_max, work.weight_alone or work.self_weight, reports)
+        return _alone(context, trained, noise_max, work.solo_weight or work.self_weight, reports)
     own = _released(context, trained.change, work.noise_multiplier)
     weights = {peer.device_id: peer.weight for peer in members if peer.device_id in inspection.taken}
     parts = [(work.self_weight, own), *((weights[name], inspection.taken[name]) for name in weights)]
@@ -318,9 +318,9 @@ def _last_move(context: RoundContext, received: Tensors) -> Flat | None:
 
 def _tallies(context: RoundContext) -> dict[str, Tally]:
     """What is known of members from earlier rounds; this round's own figures, if it is repeated, do not count."""
-    kept = context.memory.load(_TALLIES) or {}
+    retained = context.memory.load(_TALLIES) or {}
     tallies = {}
-    for member, rows in kept.items():
+    for member, rows in retained.items():
         before = [row for row in np.atleast_2d(rows) if row[0] < context.work.round]
         if before:
             _, rounds, with_others, moves, with_move = before[-1]
@@ -330,11 +330,11 @@ def _tallies(context: RoundContext) -> dict[str, Tally]:
 
 def _remember(context: RoundContext, tallies: Mapping[str, Tally]) -> None:
     """Keeps the tallies of this round beside those before it, so that a repeat after a crash counts nothing twice."""
-    kept = context.memory.load(_TALLIES) or {}
+    retained = context.memory.load(_TALLIES) or {}
     saved = {}
     for member, tally in tallies.items():
         now = np.array([context.work.round, tally.rounds, tally.with_others, tally.moves, tally.with_move])
-        earlier = [row for row in np.atleast_2d(kept.get(member, np.empty((0, 5)))) if row[0] < context.work.round]
+        earlier = [row for row in np.atleast_2d(retained.get(member, np.empty((0, 5)))) if row[0] < context.work.round]
         saved[member] = np.stack([*earlier[-1:], now])
     if saved:
         context.memory.save(_TALLIES, saved)

@@ -118,14 +118,14 @@ class DeviceState:
     @classmethod
     def load(cls, memory: TaskState) -> DeviceState | None:
         """As saved; None before the first step."""
-        found = memory.load(STATE)
-        if found is None:
+        result = memory.load(STATE)
+        if result is None:
             return None
-        step_size, online_loss, *values = (float(value) for value in found["figures"])
-        batch_size, seed, passes, position, steps, round = (int(value) for value in found["counts"])
+        step_size, online_loss, *values = (float(value) for value in result["figures"])
+        batch_size, seed, passes, position, steps, round = (int(value) for value in result["counts"])
         metrics = {name: value for name, value in zip(METRICS, values, strict=True) if not np.isnan(value)}
-        learner = MeshState(found["parameters"], found["gradient"], step_size, batch_size)
-        growth = tuple((int(a), int(b), int(c)) for a, b, c in found.get("growth", np.empty((0, 3), np.int64)))
+        learner = MeshState(result["parameters"], result["gradient"], step_size, batch_size)
+        growth = tuple((int(a), int(b), int(c)) for a, b, c in result.get("growth", np.empty((0, 3), np.int64)))
         return cls(learner, Stream(seed, passes, position), steps, round, online_loss, metrics, growth)
 
 
@@ -156,8 +156,8 @@ class Outgoing:
     @classmethod
     def load(cls, memory: TaskState) -> Outgoing | None:
         """As saved."""
-        found = memory.load(SENT)
-        return None if found is None else cls(found["parameters"], int(found["about"][0]), float(found["about"][1]))
+        result = memory.load(SENT)
+        return None if result is None else cls(result["parameters"], int(result["about"][0]), float(result["about"][1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +170,8 @@ class Measured:
     @classmethod
     def load(cls, memory: TaskState) -> Measured:
         """As saved; nothing before the first report."""
-        found: Mapping[str, Any] = memory.load(MEASURED) or {}
-        links = {name: float(value[0]) for name, value in found.items() if name}
+        result: Mapping[str, Any] = memory.load(MEASURED) or {}
+        links = {name: float(value[0]) for name, value in result.items() if name}
         return cls(links.pop("per_sample", 0.0), links)
 
     def save(self, memory: TaskState) -> None:

@@ -152,14 +152,14 @@ def _refuse_raw_to_strangers(context: RoundContext, terms: Terms) -> None:
 def _outgoing(context: RoundContext, terms: Terms, state: DeviceState, rate: float) -> Outgoing:
     """y for this state: drawn and charged once; raw ones are not used again where noise has become due."""
     work, learner = context.work, state.learner
-    kept = Outgoing.load(context.memory)
+    retained = Outgoing.load(context.memory)
     scale = 0.0
     if work.noised:
         scale = mixing.noise_scale(
             learner, rate, terms.privacy.epsilon, sensitivity=terms.privacy.sensitivity, clip=terms.privacy.clip
         )
-    if kept is not None and kept.steps == state.steps and (kept.scale > 0.0 or scale == 0.0):
-        return kept
+    if retained is not None and retained.steps == state.steps and (retained.scale > 0.0 or scale == 0.0):
+        return retained
     drawn = learner.parameters.astype(np.float32)
     if state.steps > 0:
         drawn = _released(context, terms, state, scale)

@@ -1,8 +1,8 @@
-"""Privacy sold in clusters: a device whose seat asks for noise may give away more of it for the round's price.
+"""Privacy sold in clusters: a device whose assignment asks for noise may give away more of it for the round's price.
 
-The seat's multiplier σ spends ρ₀ = 1/(2σ²), which the cluster's payoff is for. On top the device sells what is best for
+The assignment's multiplier σ spends ρ₀ = 1/(2σ²), which the cluster's payoff is for. On top the device sells what is best for
 its owner, ρ = (r − b)/(2a) − αR as in [MPPFL] eq. (6), the private costs a and b counting what is sold. Its update then
-carries the noise of ρ₀ + ρ: less than the seat asks, never none. It does the round's work for the payoff in any case,
+carries the noise of ρ₀ + ρ: less than the assignment asks, never none. It does the round's work for the payoff in any case,
 so the fixed cost does not matter, and a price too low means a sale of nothing and not a declined round.
 """
 
@@ -19,28 +19,28 @@ from coterie.strategies.context import RoundContext
 
 
 def noise_to_add(context: RoundContext) -> float:
-    """Noise multiplier of this device's release: what its seat asks for (0: no noise), less what it sells.
+    """Noise multiplier of this device's release: what its assignment asks for (0: no noise), less what it sells.
 
     After a crash the release stored before counts, whatever has become of costs and limits since.
     """
-    work, seat = context.work, context.work.noise_multiplier
-    if work.incentive != "stackelberg" or seat <= 0.0 or work.price_microcredits <= 0:
-        return seat
+    work, assignment = context.work, context.work.noise_multiplier
+    if work.incentive != "stackelberg" or assignment <= 0.0 or work.price_microcredits <= 0:
+        return assignment
     made = context.prepared()
     if made is not None:
         return made.multiplier
-    wanted = zcdp.multiplier_of_rho(zcdp.rho_of_multiplier(seat) + _best_sale(context))
+    wanted = zcdp.multiplier_of_rho(zcdp.rho_of_multiplier(assignment) + _best_sale(context))
     charge = gaussian_charge(work.task_id, work.round, context.purpose, "device", wanted)
     within = context.ledger.preview([charge]).epsilon <= context.ledger.limit.epsilon
-    return wanted if within else seat
+    return wanted if within else assignment
 
 
 def sold(context: RoundContext, multiplier: float) -> float:
-    """The budget to be paid for in a release of this noise: what the seat did not ask for."""
-    seat = context.work.noise_multiplier
-    if not 0.0 < multiplier < seat:
+    """The budget to be paid for in a release of this noise: what the assignment did not ask for."""
+    assignment = context.work.noise_multiplier
+    if not 0.0 < multiplier < assignment:
         return 0.0
-    return zcdp.rho_of_multiplier(multiplier) - zcdp.rho_of_multiplier(seat)
+    return zcdp.rho_of_multiplier(multiplier) - zcdp.rho_of_multiplier(assignment)
 
 
 def _best_sale(context: RoundContext) -> float:

@@ -63,7 +63,7 @@ def raced(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
         rounds = rounds_to_targets(contender, images(data), seed)
         round_seconds[contender.name] = contender.round_seconds
         seconds[contender.name] = {target: number * contender.round_seconds for target, number in rounds.items()}
-    found = [
+    result = [
         Reading(f"seconds, {name}", who, target, spent)
         for who, reached in seconds.items()
         for target, spent in reached.items()
@@ -72,15 +72,17 @@ def raced(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
         rivals = [seconds[who][target] for who in BASELINES if target in seconds[who]]
         ours = seconds["BeTTa"].get(target, (MOST_ROUNDS + 1) * round_seconds["BeTTa"])
         if rivals:
-            found.append(Reading("saved", name, target, 1.0 - ours / min(rivals)))
-    return found
+            result.append(Reading("saved", name, target, 1.0 - ours / min(rivals)))
+    return result
 
 
 def hidden(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
     """Accuracy where everybody is noised, by the provable scale and by the paper's, and where nobody is."""
     name, epsilon, rounds = str(cell["scale"]), float(cell["epsilon"]), int(cell["rounds"])
     network = radio_network("owner cliques", 16, seed)
-    who = next(each for each in contenders(network, "parallel", epsilon=epsilon) if each.name == "PDOO-like")
+    who = next(
+        contender for contender in contenders(network, "parallel", epsilon=epsilon) if contender.name == "PDOO-like"
+    )
     who = who if name != "no noise" else replace(who, noisy=frozenset())
     sensitivity: Sensitivity = "paper" if name == "the paper's scale" else "clipped"
     curve = list(islice(accuracies(who, images(data), seed, epsilon=epsilon, sensitivity=sensitivity), rounds))

@@ -62,14 +62,14 @@ def mixed(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
         "social graph": social_links(network),
         "ring": ring_links(DEVICES),
     }
-    found = []
+    result = []
     for name, links in known.items():
         who = replace(_even(network, links, name), noisy=frozenset())
         hitting = evaluate_links(network, MeshRules(), links).figures.hitting_time
         course = courses(who, images(data), seed)
         loss = _last(mean_loss(states, images(data)) for states in islice(course, int(cell["rounds"])))
-        found += [Reading("hitting time", name, NOWHERE, hitting), Reading("loss", name, NOWHERE, loss)]
-    return found
+        result += [Reading("hitting time", name, NOWHERE, hitting), Reading("loss", name, NOWHERE, loss)]
+    return result
 
 
 def compared(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
@@ -79,14 +79,14 @@ def compared(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
     figure = f"accuracy, {'own' if own else 'equal'} batches, {NOISE[sensitivity]}"
     links = expander_links(DEVICES, 4, np.random.default_rng([seed, 13]))
     rivals = [*contenders(network, "parallel"), planned("expander", evaluate_links(network, MeshRules(), links))]
-    found = []
-    for who in (each for each in rivals if each.name != "social + MEP"):
+    result = []
+    for who in (rival for rival in rivals if rival.name != "social + MEP"):
         even = who if own else replace(who, batches=np.full(DEVICES, FIXED_BATCH))
         course = accuracies(even, images(data), seed, sensitivity=sensitivity)
         for number, value in enumerate(islice(course, int(cell["rounds"])), 1):
-            found.append(Reading(figure, who.name, float(number), value))
-        found.append(Reading(f"end of {figure}", who.name, NOWHERE, value))
-    return found
+            result.append(Reading(figure, who.name, float(number), value))
+        result.append(Reading(f"end of {figure}", who.name, NOWHERE, value))
+    return result
 
 
 TABLE_I, TABLE_II = (0.65, 0.68, 0.70, 0.72), (0.65, 0.70, 0.75, 0.80)
@@ -105,14 +105,14 @@ def timed(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
         reached.update({target: number for target in targets if accuracy >= target and target not in reached})
         if len(reached) == len(targets):
             break
-    name, found = f"batches of {size}", []
+    name, result = f"batches of {size}", []
     for target, number in reached.items():
-        found.append(Reading("rounds", name, target, float(number)))
+        result.append(Reading("rounds", name, target, float(number)))
         if target in TABLE_I:
-            found.append(Reading("seconds", name, target, number * BATCH_SECONDS * size / FIXED_BATCH))
+            result.append(Reading("seconds", name, target, number * BATCH_SECONDS * size / FIXED_BATCH))
         if size == FIXED_BATCH and target in TABLE_II:
-            found += [Reading("communication", net, target, number * each) for net, each in NETS.items()]
-    return found
+            result += [Reading("communication", net, target, number * item) for net, item in NETS.items()]
+    return result
 
 
 def _even(network: MeshNetwork, links: list[tuple[int, int]], name: str, size: int = FIXED_BATCH) -> Contender:

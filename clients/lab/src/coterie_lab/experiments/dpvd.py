@@ -52,16 +52,16 @@ def weighed(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
     cells = Cells.of(layout)
     delays = draw_delays(layout, np.random.default_rng([FIRST_SEED + seed, 2]), 1)[0]
     joined = cells.join(delays, matching(cells, delays))
-    found = []
+    result = []
     for gamma in GAMMAS:
         weights = NoiseWeights(privacy_weight=gamma)
         served = [layout.samples()[joined == station] for station in np.unique(joined[joined != NOBODY])]
         plans = [bounded_noise(samples, weights) for samples in served]
         worst = max(weights.loss_weight * float(plan.noise.max()) ** 2 for plan in plans)
         budget = float(np.concatenate([plan.budget for plan in plans]).mean())
-        found.append(Reading("loss by noise", f"{users} devices", gamma, worst))
-        found.append(Reading("privacy loss", f"{users} devices", gamma, budget))
-    return found
+        result.append(Reading("loss by noise", f"{users} devices", gamma, worst))
+        result.append(Reading("privacy loss", f"{users} devices", gamma, budget))
+    return result
 
 
 GAMMAS = tuple(10.0**power for power in (-4, -2, 0, 2, 4, 6, 7, 8, 10))

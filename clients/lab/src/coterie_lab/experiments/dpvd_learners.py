@@ -37,12 +37,12 @@ NAMES = {
 def penalised(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
     """Figure 5: one learner with a growing penalty, the same with a fixed one."""
     curves, rewards = _trained(cell, seed, ("growing", "fixed"))
-    found = _shared(curves, rewards)
+    result = _shared(curves, rewards)
     late = {name: [progress.valid for progress in curve[len(curve) // 2 :]] for name, curve in curves.items()}
     if all(max(values) >= SETTLED for values in late.values()) and np.var(late["fixed"]) > 0:
         left = float(np.var(late["growing"]) / np.var(late["fixed"]))
-        found.append(Reading("variance left", "growing", NOWHERE, left))
-    return _named(found, cell)
+        result.append(Reading("variance left", "growing", NOWHERE, left))
+    return _named(result, cell)
 
 
 def decomposed(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
@@ -97,7 +97,7 @@ def _named(found: list[Reading], cell: Cell) -> list[Reading]:
     """Series of the larger network are told apart from those of the smaller."""
     if cell["network"] == THREE:
         return found
-    return [replace(each, series=f"{each.series}, five stations") for each in found]
+    return [replace(item, series=f"{item.series}, five stations") for item in found]
 
 
 def _cells(steps: int, *networks: str) -> tuple[Cell, ...]:

@@ -54,22 +54,22 @@ def _swept(x: float, settings: Settings, seed: int) -> list[Reading]:
 def converged(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
     """Figure 2: the error of Algorithm 1 by step, in both readings of the text."""
     market = draw_market(20, np.random.default_rng(seed))
-    found = []
+    result = []
     for name, fresh in (("price from the new risk", True), ("price from the old risk", False)):
         errors = convergence(market, 1, fresh=fresh)
-        found += [Reading("error", name, float(k), max(error, 1e-16)) for k, error in enumerate(errors, 1)]
+        result += [Reading("error", name, float(k), max(error, 1e-16)) for k, error in enumerate(errors, 1)]
         steps = next((k for k, error in enumerate(errors, 1) if error <= 1e-3), len(errors) + 1)
-        found.append(Reading("steps to 1e-3", name, NOWHERE, float(steps)))
-    return found
+        result.append(Reading("steps to 1e-3", name, NOWHERE, float(steps)))
+    return result
 
 
 def anarchy(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
     """Theorem 8: max Wf / Wf(equilibrium) at t = 10 over α."""
-    found = []
+    result = []
     for alpha in (0.01, 0.02, 0.05, 0.1):
         market = draw_market(20, np.random.default_rng(seed), Settings(risk_weight=alpha))
-        found.append(Reading("price of anarchy", "market", alpha, play(market, "mean-field", 10).price_of_anarchy))
-    return found
+        result.append(Reading("price of anarchy", "market", alpha, play(market, "mean-field", 10).price_of_anarchy))
+    return result
 
 
 def claimed(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
@@ -98,11 +98,11 @@ OWN: tuple[Cell, ...] = tuple({"devices": n, "protocol": "own"} for n in SIZES)
 
 
 def _cheapest(says: str, others: tuple[str, ...]) -> tuple[Ordered, ...]:
-    return tuple(Ordered(says.format(each), "cost", ("market", each)) for each in others)
+    return tuple(Ordered(says.format(other), "cost", ("market", other)) for other in others)
 
 
 def _richest(says: str, others: tuple[str, ...]) -> tuple[Ordered, ...]:
-    return tuple(Ordered(says.format(each), "welfare", (each, "market")) for each in others)
+    return tuple(Ordered(says.format(other), "welfare", (other, "market")) for other in others)
 
 
 EXPERIMENTS = (

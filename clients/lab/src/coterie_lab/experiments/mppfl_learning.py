@@ -54,8 +54,8 @@ def trained(
         total = np.zeros(len(model))
         for device, places in enumerate(federation.cohort.shares):
             rho = float(budgets[number * len(budgets) // rounds, device])
-            found = clipped_gradients(module, cross_entropy, images.train[places], images.train_labels[places], CLIP)
-            flat = torch.cat([each.reshape(-1) for each in found.total.values()]).numpy().astype(np.float64)
+            result = clipped_gradients(module, cross_entropy, images.train[places], images.train_labels[places], CLIP)
+            flat = torch.cat([item.reshape(-1) for item in result.total.values()]).numpy().astype(np.float64)
             # One example replaced moves the sum by 2S; ρ = (2S)²/(2σ²) makes σ/(2S) = 1/√(2ρ). [MPPFL] Prop. 1.
             stream = SeededStream("mppfl", seed, number, device)
             total += noised_query(flat, 2.0 * CLIP, 1.0 / math.sqrt(2.0 * rho), stream) / len(places)
@@ -71,7 +71,7 @@ def bought(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
     runs = compare(
         draw_market(devices, np.random.default_rng([seed, devices])), ROUNDS, "common", np.random.default_rng(seed)
     )
-    found = []
+    result = []
     for name in MECHANISMS:
         curve = trained(
             str(cell["data"]),
@@ -83,7 +83,7 @@ def bought(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
             seed=seed,
         )
         place = float(SPLITS.index(split))
-        found += [
+        result += [
             Reading("accuracy by split", name, place, 100.0 * curve[-1]),
             Reading(f"accuracy, {split}", name, NOWHERE, 100.0 * curve[-1]),
             *(
@@ -91,9 +91,9 @@ def bought(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
                 for t, score in enumerate(curve, 1)
             ),
         ]
-    by_name = {reading.series: reading.value for reading in found if reading.figure == f"accuracy, {split}"}
+    by_name = {reading.series: reading.value for reading in result if reading.figure == f"accuracy, {split}"}
     return [
-        *found,
+        *result,
         Reading("points behind social-agnostic", split, NOWHERE, by_name["agnostic"] - by_name["market"]),
         Reading("points ahead of the proxy", split, NOWHERE, by_name["market"] - by_name["proxy"]),
     ]

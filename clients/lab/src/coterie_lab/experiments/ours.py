@@ -27,10 +27,10 @@ def private(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
     devices, epsilon = int(cell["devices"]), float(cell["epsilon"])
     setting = Setting(devices, epsilon, quorum=float(cell["quorum"]), lost=float(cell["lost"]))
     name = f"{devices} devices, ε = {epsilon:g}" + (", 30 % lost" if setting.lost else "")
-    found = {way: accuracy(load_images(None), setting, way, seed)[0] for way in WAYS}
+    result = {way: accuracy(load_images(None), setting, way, seed)[0] for way in WAYS}
     return [
-        *(Reading(f"accuracy, {name}", way, NOWHERE, score) for way, score in found.items()),
-        Reading("points lost", name, NOWHERE, 100.0 * (found["no noise"] - found["secure sum"])),
+        *(Reading(f"accuracy, {name}", way, NOWHERE, score) for way, score in result.items()),
+        Reading("points lost", name, NOWHERE, 100.0 * (result["no noise"] - result["secure sum"])),
     ]
 
 

@@ -29,8 +29,8 @@ def attacked(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
 
     attack, target = str(cell["attack"]), str(cell["target"])
     images = image_set(DIGITS, None, 1_438, 359)
-    found = [ATTACKS[attack](images, target, 1_000 * seed + number) for number in range(int(cell["victims"]))]
-    return [Reading("success", target, NOWHERE, float(np.mean(found)))]
+    result = [ATTACKS[attack](images, target, 1_000 * seed + number) for number in range(int(cell["victims"]))]
+    return [Reading("success", target, NOWHERE, float(np.mean(result)))]
 
 
 def audited(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
@@ -48,7 +48,7 @@ def audited(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
 
 
 def _effort(attack: str, victims: int, seeds: int, seconds: float) -> Effort:
-    cells: tuple[Cell, ...] = tuple({"attack": attack, "target": each, "victims": victims} for each in TARGETS)
+    cells: tuple[Cell, ...] = tuple({"attack": attack, "target": item, "victims": victims} for item in TARGETS)
     return Effort(cells, seeds, seconds * victims)
 
 

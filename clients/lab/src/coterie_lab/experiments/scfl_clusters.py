@@ -32,12 +32,12 @@ def formed(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
     name = f"{sampling}, {effect}"
     game = games.play_on(games.sample(games.load_network(data), sampling, PARTICIPANTS, random), effect, random)
     start = games.random_start(PARTICIPANTS, START_CLUSTERS, random)
-    found, swept = form(game, start, "rounds"), form(game, start, "sweep", restarts=0, search=False)
+    result, swept = form(game, start, "rounds"), form(game, start, "sweep", restarts=0, search=False)
     payoffs = {
         "alone": float(baselines.non_cooperative(game).payoff.mean()),
         "top-10": float(baselines.social_influence(game).payoff.mean()),
-        "clusters": float(found.payoff.mean()),
-        "local search": baselines.local_search(game, found.partition).welfare / PARTICIPANTS,
+        "clusters": float(result.payoff.mean()),
+        "local search": baselines.local_search(game, result.partition).welfare / PARTICIPANTS,
         "bound": baselines.upper_bound(game) / PARTICIPANTS,
     }
     return [
@@ -45,7 +45,7 @@ def formed(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
         *(Reading(f"payoff, {name}", who, NOWHERE, value) for who, value in payoffs.items()),
         Reading("sweeps", name, NOWHERE, float(swept.iterations)),
         Reading("clusters at the end", name, NOWHERE, float(len(swept.clusters))),
-        Reading("stable", name, NOWHERE, float(found.stable)),
+        Reading("stable", name, NOWHERE, float(result.stable)),
     ]
 
 

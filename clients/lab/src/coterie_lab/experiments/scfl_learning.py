@@ -109,7 +109,7 @@ def by_participants(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
     """Figures 9 and 12: accuracy of averaging without noise on even data, of clusters, and of the same noise on all."""
     study, devices = STUDIES[str(cell["study"])], int(cell["devices"])
     network, non_iid = drawn(cell, seed, data)
-    found = clusters(study, *tied(network, "strong", seed), non_iid, seed)
+    result = clusters(study, *tied(network, "strong", seed), non_iid, seed)
     nothing, ones = np.zeros(devices), np.ones(devices)
     ends = {
         "uniform": learned(
@@ -121,7 +121,7 @@ def by_participants(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
             noise=ones * study.noise_max,
             weights=ones,
         ),
-        "SCFL": learned(study, cell, seed=seed, data=data, non_iid=non_iid, noise=found.noise, weights=found.quality),
+        "SCFL": learned(study, cell, seed=seed, data=data, non_iid=non_iid, noise=result.noise, weights=result.quality),
         "baseline": learned(study, cell, seed=seed, data=data, non_iid=None, noise=nothing, weights=ones),
     }
     return [Reading("accuracy", name, float(devices), scores[-1][0]) for name, scores in ends.items()]
@@ -135,8 +135,8 @@ def by_trust(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
         noise, weights, name = np.full(devices, study.noise_max), np.ones(devices), "uniform"
         non_iid = np.full(devices, study.uniform_non_iid)
     else:
-        found = clusters(study, network, np.full(len(network.ties), closeness), non_iid, seed)
-        noise, weights, name = found.noise, found.quality, "SCFL"
+        result = clusters(study, network, np.full(len(network.ties), closeness), non_iid, seed)
+        noise, weights, name = result.noise, result.quality, "SCFL"
     accuracy = learned(study, cell, seed=seed, data=data, non_iid=non_iid, noise=noise, weights=weights)[-1][0]
     places = (closeness,) if name == "SCFL" else CLOSENESSES
     return [
@@ -150,8 +150,8 @@ def by_effect(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
     """Figures 10 and 13: accuracy round by round under strong, weak and no social effects."""
     study, level = STUDIES[str(cell["study"])], str(cell["effect"])
     network, non_iid = drawn(cell, seed, data)
-    found = clusters(study, *tied(network, level, seed), non_iid, seed)
-    scores = learned(study, cell, seed=seed, data=data, non_iid=non_iid, noise=found.noise, weights=found.quality)
+    result = clusters(study, *tied(network, level, seed), non_iid, seed)
+    scores = learned(study, cell, seed=seed, data=data, non_iid=non_iid, noise=result.noise, weights=result.quality)
     return [
         *(Reading("accuracy", level, float(number), accuracy) for number, (accuracy, _) in enumerate(scores, 1)),
         Reading("accuracy at the end", level, NOWHERE, scores[-1][0]),
@@ -185,8 +185,8 @@ def by_payoff(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
     """Figure 15: mean payoff by number of participants and level of social effects."""
     study, level, devices = STUDIES["mnist"], str(cell["effect"]), int(cell["devices"])
     network, non_iid = drawn(cell, seed, data)
-    found = clusters(study, *tied(network, level, seed), non_iid, seed)
-    return [Reading("payoff", level, float(devices), float(found.payoff.mean()))]
+    result = clusters(study, *tied(network, level, seed), non_iid, seed)
+    return [Reading("payoff", level, float(devices), float(result.payoff.mean()))]
 
 
 def degrees(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
