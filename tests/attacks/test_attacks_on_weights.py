@@ -221,7 +221,7 @@ async def test_a_declared_degree_of_uneven_data_raises_neither_weight_nor_pay(se
     assert told[LIAR].self_weight == told["dev_0"].self_weight > told["dev_1"].self_weight
     assert told[LIAR].solo_weight == told["dev_0"].solo_weight > told["dev_1"].solo_weight
     paid = {
-        member.device_id: (member.quality, member.alone)
+        member.device_id: (member.quality, member.solo_payoff)
         for cluster in service.fakes.settled[task.id, 1].payoffs.clusters
         for member in cluster.members
     }

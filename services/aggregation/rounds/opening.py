@@ -179,7 +179,7 @@ class Opener:
                         non_iid=assignment.non_iid,
                         model_index=last_line.get(assignment.device_id, -1),
                         strangers=strangers.get(assignment.device_id, ()),
-                        alone=assignment.device_id in alone,
+                        unclustered=assignment.device_id in alone,
                     )
                     for assignment in here.assignments
                 ],

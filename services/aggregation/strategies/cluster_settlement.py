@@ -65,7 +65,7 @@ class ClusterSettlement(Settlement):
                 head = assignments[version, device].head_device_id
             empty = pricing.Cluster(head_device_id=head, game_parameters=plans[version].game_parameters)
             clusters.setdefault((version, head), empty).members.add(
-                device_id=device, quality=item.self_weight, alone=assignments[version, device].alone
+                device_id=device, quality=item.self_weight, solo_payoff=assignments[version, device].solo_payoff
             )
         return pricing.Payoffs(
             clusters=clusters.values(),

@@ -131,7 +131,7 @@ def from_payoffs(payoffs: pb.Payoffs) -> Payoffs:
         Cluster(
             cluster.head_device_id,
             qualities={member.device_id: member.quality for member in cluster.members},
-            alone={member.device_id: member.alone for member in cluster.members},
+            alone={member.device_id: member.solo_payoff for member in cluster.members},
             game_parameters=GameParameters(
                 cluster.game_parameters.price, cluster.game_parameters.member_cost, cluster.game_parameters.head_reward
             ),

@@ -64,7 +64,7 @@ def strangers_of(participants: Sequence[pb.Participant]) -> list[tuple[int, int]
 
 def alone_of(participants: Sequence[pb.Participant]) -> list[int]:
     """Places of those with whom nobody is to be planned."""
-    return [place for place, participant in enumerate(participants) if participant.alone]
+    return [place for place, participant in enumerate(participants) if participant.unclustered]
 
 
 def parameters_of(request: pb.MakePlanRequest) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def assignments(
                 noise_multiplier=float(noise[device]),
                 weight=float(quality[device]),
                 payoff=float(formation.payoff[device]),
-                alone=_alone(game, device),
+                solo_payoff=_alone(game, device),
                 solo_weight=float(solo_quality[device]),
                 because=_because(game, formation, ids=ids, cluster=cluster, device=device, noise=float(noise[device])),
             )
@@ -102,7 +102,7 @@ def details(
         mean_payoff=float(formation.payoff.mean()),
         mean_solo_payoff=math.fsum(alone) / len(alone),
         game_parameters=stakes(game),
-        alone=dict(zip(ids, alone, strict=True)),
+        solo_payoffs=dict(zip(ids, alone, strict=True)),
         absent=[pb.DeviceList(items=group) for group in absent],
         fit=fit,
     )

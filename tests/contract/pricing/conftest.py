@@ -153,7 +153,7 @@ class World:
 def alone(payoffs: dict[str, int]) -> pb.Payoffs:
     """Clusters of one whose points are worth a micro-credit each."""
     clusters = [
-        pb.Cluster(head_device_id=device, members=[pb.ClusterMember(device_id=device, quality=1.0, alone=amount)])
+        pb.Cluster(head_device_id=device, members=[pb.ClusterMember(device_id=device, quality=1.0, solo_payoff=amount)])
         for device, amount in payoffs.items()
     ]
     return pb.Payoffs(clusters=clusters, credits_per_point=1e-6)

@@ -103,8 +103,8 @@ async def test_a_cluster_shares_the_pot_that_was_quoted_for_its_round(world: Wor
     cluster = pb.Cluster(
         head_device_id="dev_1",
         members=[
-            pb.ClusterMember(device_id="dev_1", quality=30.0, alone=8.0),
-            pb.ClusterMember(device_id="dev_2", quality=10.0, alone=4.0),
+            pb.ClusterMember(device_id="dev_1", quality=30.0, solo_payoff=8.0),
+            pb.ClusterMember(device_id="dev_2", quality=10.0, solo_payoff=4.0),
         ],
         game_parameters=topology_pb2.GameParameters(price=0.5, member_cost=1.0, head_reward=2.0),
     )

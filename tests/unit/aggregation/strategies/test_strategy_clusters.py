@@ -122,7 +122,7 @@ def test_payoffs_are_those_of_the_clusters_as_they_came_about() -> None:
     ]
     plans = {
         version: topology.Plan(
-            assignments=[topology.Assignment(device_id=device, alone=worth) for device, worth in alone.items()],
+            assignments=[topology.Assignment(device_id=device, solo_payoff=worth) for device, worth in alone.items()],
             game_parameters=topology.GameParameters(price=float(version)),
         )
         for version, alone in ((1, {"a": 1.0, "b": 2.0, "e": 5.0}), (2, {"c": 3.0, "d": 4.0}))
@@ -133,7 +133,7 @@ def test_payoffs_are_those_of_the_clusters_as_they_came_about() -> None:
     result = {
         cluster.head_device_id: (
             cluster.game_parameters.price,
-            {member.device_id: (member.quality, member.alone) for member in cluster.members},
+            {member.device_id: (member.quality, member.solo_payoff) for member in cluster.members},
         )
         for cluster in told.clusters
     }

@@ -92,7 +92,7 @@ def test_a_device_is_never_under_a_head_its_owner_does_not_know(privacy: str) ->
     assert groups(plan) == {frozenset("abc"), frozenset("d")}
     assert by_id(plan)["d"].noise_multiplier == (0.6 if privacy == "trust" else 0.0)
     asked.participants[3].ClearField("strangers")
-    asked.participants[3].alone = True
+    asked.participants[3].unclustered = True
     single = planned(asked, whole.without([], alone_of(asked.participants)), None)
     assert groups(single) == {frozenset("abc"), frozenset("d")}
 
@@ -154,12 +154,12 @@ def test_weights_are_qualities_and_plan_carries_what_settling_needs() -> None:
             "device": "a",
             "from": [],
             "to": ["b"],
-            "gain": pytest.approx(by_id(plan)["a"].payoff - result["alone"]["a"]),
+            "gain": pytest.approx(by_id(plan)["a"].payoff - result["solo_payoffs"]["a"]),
         }
     ]
     assert result["game_parameters"] == {"price": 0.52, "member_cost": 1.2, "head_reward": 0.0}
-    assert result["alone"]["c"] == pytest.approx(0.52 * by_id(plan)["c"].weight)
-    assert {assignment.device_id: assignment.alone for assignment in plan.assignments} == result["alone"]
+    assert result["solo_payoffs"]["c"] == pytest.approx(0.52 * by_id(plan)["c"].weight)
+    assert {assignment.device_id: assignment.solo_payoff for assignment in plan.assignments} == result["solo_payoffs"]
     assert (plan.game_parameters.price, plan.game_parameters.member_cost, plan.game_parameters.head_reward) == (
         0.52,
         1.2,

@@ -90,7 +90,7 @@ class BoundsParameters(ParameterGroup):
     )
 
 
-@parameter_group("asynchronous")
+@parameter_group("asynchronous", "asynchronous")
 class AsynchronousParameters(ParameterGroup):
     """How arrivals become steps of an asynchronous task."""
 

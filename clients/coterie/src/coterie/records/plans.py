@@ -51,7 +51,7 @@ class Assignment(Record):
     """Radio block it is served on (cells); -1 = none."""
     upload_seconds: float
     """Seconds to upload over that block (cells)."""
-    alone: float = 0.0
+    solo_payoff: float = 0.0
     """What it would be worth alone, in points of payoff (clusters)."""
     cell: str = ""
     """Cell it is served by (cells); empty = none."""
