@@ -14,12 +14,12 @@ from services.gateway.access.authenticator import Authenticator
 from services.gateway.access.wrong_keys import WrongKeys
 from services.gateway.routes import ROUTERS
 from services.gateway.routes.base import Dependencies
-from services.gateway.routes.plain import served
 from services.gateway.settings import GatewaySettings
 from services.gateway.usecases.heartbeats import HeartbeatBatcher
 from services.gateway.usecases.long_polls import LongPoller
 from services.gateway.wire import openapi
 from services.gateway.wire.middleware import RequestMiddleware
+from services.gateway.wire.plain_routes import served
 from services.gateway.wire.responses import JsonResponse, handle_error, handle_http, handle_invalid
 from services.kit.database.blobs import BlobStore
 from services.kit.errors import CoterieError

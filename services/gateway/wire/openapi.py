@@ -17,8 +17,8 @@ from starlette.staticfiles import StaticFiles
 
 from coterie.records import Problem
 from services.gateway.access.table import ACCESS, NOBODY, PUBLIC
-from services.gateway.routes.plain import declared
 from services.gateway.schemas.base import DIGEST_PATTERN
+from services.gateway.wire.plain_routes import declared
 from services.gateway.wire.responses import TITLE_OF_STATUS
 
 TITLE, VERSION = "Coterie", "1"

@@ -12,8 +12,8 @@ from fastapi.routing import APIRoute
 from services.gateway.access.guard import GuardedRoute
 from services.gateway.access.table import ACCESS, ADMIN, DEVICE, PUBLIC, PUBLISHER
 from services.gateway.app import build
-from services.gateway.routes.plain import declared
 from services.gateway.settings import GatewaySettings
+from services.gateway.wire.plain_routes import declared
 from tests.contract.gateway.conftest import bearer
 from tests.contract.gateway.fakes import FakePlatform
 

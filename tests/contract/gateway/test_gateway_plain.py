@@ -15,7 +15,7 @@ from starlette.routing import Route
 from coterie_api.aggregation.v1 import aggregation_pb2
 from coterie_api.enums.v1 import enums_pb2 as words
 from services.gateway.app import build
-from services.gateway.routes.plain import PLAIN, PlainEndpoint, declared
+from services.gateway.wire.plain_routes import PLAIN, PlainEndpoint, declared
 from tests.contract.gateway.conftest import bearer
 from tests.contract.gateway.fakes import FakePlatform
 

@@ -24,9 +24,9 @@ from coterie_api.pricing.v1 import pricing_pb2
 from coterie_api.topology.v1 import topology_pb2
 from coterie_api.trust.v1 import trust_pb2
 from services.gateway.app import build
-from services.gateway.routes.plain import declared
 from services.gateway.routes.whatif import SERVICE_OF_SOLVER
 from services.gateway.settings import GatewaySettings
+from services.gateway.wire.plain_routes import declared
 from services.kit.errors import InvalidInput, PermissionDenied
 from services.kit.rpc.parameters import from_struct
 from tests.contract.gateway.conftest import bearer

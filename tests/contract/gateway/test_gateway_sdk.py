@@ -18,8 +18,8 @@ from coterie.secure_sums.terms import Place
 from coterie_api.aggregation.v1 import aggregation_pb2
 from services.gateway.access.table import ACCESS
 from services.gateway.app import build
-from services.gateway.routes.plain import declared
 from services.gateway.settings import GatewaySettings
+from services.gateway.wire.plain_routes import declared
 from tests.contract.gateway.fakes import FakePlatform
 
 ADMIN, PUBLISHER, DEVICE = "admin", "publisher", "device"
