@@ -16,23 +16,23 @@ from starlette.responses import JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from services.console.access.door import door
-from services.console.access.edge import Edge
+from services.console.access.middleware import BrowserPolicy
 from services.console.access.sessions import Sessions
+from services.console.access.sign_in import sign_in_routes
+from services.console.components.contexts import AppContext
+from services.console.components.frame import Pages
+from services.console.components.plain_pages import fault, not_found
 from services.console.pages import register
-from services.console.parts.frame import Pages
-from services.console.parts.plain import fault, not_found
-from services.console.parts.visit import House
 from services.console.settings import ConsoleSettings
 from services.console.wire.directory import Directory
 from services.console.wire.files import files
 from services.console.wire.graphs import Graphs
-from services.console.wire.platform import Wire
+from services.console.wire.platform import GatewayClient
 from services.console.wire.reports import Reports
 from services.kit.observability.logs import get_logger
 
 _log = get_logger()
-LOOK = Path(__file__).parent / "look"
+STATIC = Path(__file__).parent / "static"
 MANIFEST = {
     "name": "Coterie",
     "short_name": "Coterie",
@@ -42,16 +42,16 @@ MANIFEST = {
     "display": "standalone",
     "background_color": "#f6f7f9",
     "theme_color": "#0f6b6b",
-    "icons": [{"src": "/look/mark.svg", "sizes": "any", "type": "image/svg+xml", "purpose": "any maskable"}],
+    "icons": [{"src": "/static/mark.svg", "sizes": "any", "type": "image/svg+xml", "purpose": "any maskable"}],
 }
 
 
 def build(settings: ConsoleSettings) -> FastAPI:
     """The ASGI application. NiceGUI keeps its pages in one place per process, so build one per process."""
-    house = House(
+    context = AppContext(
         settings,
         Sessions(idle_seconds=settings.console_idle_seconds, session_seconds=settings.console_session_seconds),
-        Wire(settings.gateway_url, settings.gateway_ca),
+        GatewayClient(settings.gateway_url, settings.gateway_ca),
         Directory(),
         Graphs(),
         Reports(),
@@ -60,15 +60,15 @@ def build(settings: ConsoleSettings) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        await house.wire.close()
+        await context.gateway.close()
 
     app = FastAPI(title="Coterie console", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
-    app.mount("/look", StaticFiles(directory=LOOK))
-    app.include_router(door(house))
-    app.include_router(files(house))
+    app.mount("/static", StaticFiles(directory=STATIC))
+    app.include_router(sign_in_routes(context))
+    app.include_router(files(context))
     app.add_api_route("/health/live", _live)
     app.add_api_route("/manifest.webmanifest", _manifest)
-    register(Pages(house))
+    register(Pages(context))
     pages_app.add_exception_handler(404, _missing)
     pages_app.add_exception_handler(Exception, _failed)
     pages_app.config.socket_io_js_transports = ["websocket"]
@@ -76,7 +76,7 @@ def build(settings: ConsoleSettings) -> FastAPI:
     ui.run_with(
         app,
         title="Coterie",
-        favicon=LOOK / "mark.svg",
+        favicon=STATIC / "mark.svg",
         language="en-US",
         dark=None,
         tailwind=False,
@@ -88,9 +88,9 @@ def build(settings: ConsoleSettings) -> FastAPI:
     def signed_in(scope: Scope) -> bool:
         header = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"cookie"), "")
         cookies = {name: morsel.value for name, morsel in SimpleCookie(header).items()}
-        return house.session_of(cookies) is not None
+        return context.session_of(cookies) is not None
 
-    app.add_middleware(Edge, url=settings.console_url, https=settings.https, signed_in=signed_in)
+    app.add_middleware(BrowserPolicy, url=settings.console_url, https=settings.https, signed_in=signed_in)
     return app
 
 

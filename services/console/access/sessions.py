@@ -36,7 +36,7 @@ class Session:
     began_at: float
     used_at: float
     ended: str = ""
-    """Why it ended; empty while it lasts."""
+    """Why it ended; empty while it is live."""
 
 
 class Sessions:
@@ -57,18 +57,18 @@ class Sessions:
         return cookie
 
     def find(self, cookie: str) -> Session | None:
-        """The session of a cookie, if it still lasts."""
+        """The session of a cookie, if it is live."""
         session = self._known.get(_place(cookie))
-        return session if session is not None and self.lasts(session) else None
+        return session if session is not None and self.is_live(session) else None
 
-    def lasts(self, session: Session) -> bool:
-        """Whether a session still lasts; ends it when its time is over."""
+    def is_live(self, session: Session) -> bool:
+        """Whether a session is live; ends it when its time is over."""
         if not session.ended:
             now = self._monotonic()
             if now - session.used_at > self._idle:
                 self.end(session, "You were signed out because nothing was done here for a while.")
             elif now - session.began_at > self._whole:
-                self.end(session, "You were signed out because a session lasts so long and no longer.")
+                self.end(session, "You were signed out because a session lasts so long.")
         return not session.ended
 
     def touch(self, session: Session) -> None:
@@ -82,7 +82,7 @@ class Sessions:
 
     def _sweep(self) -> None:
         for session in list(self._known.values()):
-            self.lasts(session)
+            self.is_live(session)
         while len(self._known) >= MOST_SESSIONS:
             oldest = min(self._known.values(), key=lambda item: item.used_at)
             self.end(oldest, "You were signed out because too many people are signed in.")

@@ -110,7 +110,7 @@ STEPPING = (
     declared(TrimmingParameters, "f", 1, key="liars", only=("rule", "nnm+trimmed-mean")),
     Field(
         "mode",
-        "RoundMode",
+        "Mode",
         ("mode",),
         "choice",
         "synchronous",

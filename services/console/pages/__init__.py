@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from services.console.components.frame import Pages
 from services.console.pages import audit, health, me, new_task, overview, payments, privacy, task, tasks, trust
-from services.console.parts.frame import Pages
 
 PAGES = (overview, tasks, new_task, task, trust, privacy, payments, audit, health, me)
 

@@ -6,12 +6,12 @@ from typing import Any
 
 from nicegui import ui
 
+from services.console.components.actions import handler
+from services.console.components.blocks import button, card, heading, note, text
+from services.console.components.contexts import PageContext
+from services.console.components.frame import ADMINS, Pages
+from services.console.components.tables import Column, table
 from services.console.domain.names import Names
-from services.console.parts.acting import doing
-from services.console.parts.blocks import button, card, heading, note, text
-from services.console.parts.frame import ADMINS, Pages
-from services.console.parts.tables import Column, table
-from services.console.parts.visit import Visit
 from services.console.wire.platform import Json
 
 PAGE_ROWS = 200
@@ -32,12 +32,12 @@ def add(pages: Pages) -> None:
     pages.add("/audit", "Audit", ADMINS, show)
 
 
-async def show(visit: Visit) -> None:
+async def show(context: PageContext) -> None:
     """Draws the page."""
     with heading("Audit", "Who did what, newest first. Reading trust is written down too."):
         pass
-    _verification(visit)
-    names = await visit.house.directory.names(visit.platform, fresh_seconds=60.0)
+    _verification(context)
+    names = await context.app.directory.names(context.platform, fresh_seconds=60.0)
     found: list[Json] = []
     state = {"cursor": ""}
     with card(label="Audit log"):
@@ -52,7 +52,7 @@ async def show(visit: Visit) -> None:
         if again:
             found.clear()
             state["cursor"] = ""
-        page, state["cursor"] = await visit.platform.page(
+        page, state["cursor"] = await context.platform.page(
             "/v1/audit",
             limit=PAGE_ROWS,
             subject=str(who.value or "").strip(),
@@ -62,20 +62,20 @@ async def show(visit: Visit) -> None:
         found.extend(page)
         place.clear()
         with place:
-            rows = [_row(visit, names, item) for item in found]
+            rows = [_row(context, names, item) for item in found]
             table(COLUMNS, rows, key="number", label="Audit log", nothing=NOTHING, search=True, csv_name="audit.csv")
         more.clear()
         with more:
             text(f"{len(found):,} entries read", "c-faint c-small")
             if state["cursor"]:
-                button("Read earlier ones", "expand_more", doing(visit, lambda: read(again=False)))
+                button("Read earlier ones", "expand_more", handler(context, lambda: read(again=False)))
 
     await read(again=True)
     for control in (who, act):
-        control.on_value_change(doing(visit, lambda: read(again=True)))
+        control.on_value_change(handler(context, lambda: read(again=True)))
 
 
-def _verification(visit: Visit) -> None:
+def _verification(context: PageContext) -> None:
     """Whether the chain is whole: looked at when the page is drawn, without keeping it waiting."""
     place = ui.element("div").classes("c-stack")
 
@@ -83,12 +83,12 @@ def _verification(visit: Visit) -> None:
         place.clear()
         with place:
             text("Following the chain of hashes …", "c-faint")
-        result = await visit.platform.verify_audit()
+        result = await context.platform.verify_audit()
         place.clear()
         with place:
             _verdict(result)
 
-    ui.timer(0.1, doing(visit, verify), once=True)
+    ui.timer(0.1, handler(context, verify), once=True)
 
 
 def _verdict(found: Json) -> None:
@@ -100,10 +100,10 @@ def _verdict(found: Json) -> None:
         note("report", fault, "bad")
 
 
-def _row(visit: Visit, names: Names, each: Json) -> dict[str, Any]:
+def _row(context: PageContext, names: Names, each: Json) -> dict[str, Any]:
     return {
         "number": each["number"],
-        "at": visit.moment(each["at"]),
+        "at": context.moment(each["at"]),
         "at_sort": each["at"],
         "who": f"{each['role']} {names.device(each['subject'])}" if each["subject"] else each["role"],
         "act": each["act"],

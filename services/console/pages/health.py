@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from nicegui import ui
 
+from services.console.components.actions import handler, view
+from services.console.components.blocks import button, card, chip, facts, grid, heading, note, say, text
+from services.console.components.contexts import PageContext
+from services.console.components.frame import ADMINS, Pages
 from services.console.domain import words
-from services.console.parts.acting import doing, view
-from services.console.parts.blocks import button, card, chip, facts, grid, heading, note, say, text
-from services.console.parts.frame import ADMINS, Pages
-from services.console.parts.visit import Visit
 from services.console.wire.platform import Json
 from services.kit.observability.latency import WINDOW_CALLS
 
@@ -30,7 +30,7 @@ def add(pages: Pages) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
+class HealthData:
     """How the platform answered just now."""
 
     services: dict[str, str]
@@ -40,25 +40,25 @@ class Pulse:
     contract: str
 
 
-async def show(visit: Visit) -> None:
+async def show(context: PageContext) -> None:
     """Draws the page."""
     with heading("Health", "Which services answer, with how many replicas, of which version, and how fast."):
         pass
-    contract: Json = await visit.platform.contract()
+    contract: Json = await context.platform.contract()
     about = f"{contract['info']['title']} REST v{contract['info']['version']}, {len(contract['paths'])} paths"
 
-    async def read() -> Pulse:
+    async def read() -> HealthData:
         began = time.perf_counter()
-        result = await visit.platform.health()
+        result = await context.platform.health()
         seconds = round(time.perf_counter() - began, 3)
-        told = (await visit.platform.get("/v1/versions"))["services"]
-        return Pulse(dict(result["services"]), dict(told), seconds, about)
+        told = (await context.platform.get("/v1/versions"))["services"]
+        return HealthData(dict(result["services"]), dict(told), seconds, about)
 
-    await view(visit, read, lambda found: _draw(visit, found), every_seconds=REFRESH_SECONDS)
-    _blobs(visit)
+    await view(context, read, lambda found: _draw(context, found), every_seconds=REFRESH_SECONDS)
+    _blobs(context)
 
 
-def _blobs(visit: Visit) -> None:
+def _blobs(context: PageContext) -> None:
     """What is stored, counted when asked: it means looking at every file."""
     with card("Stored models, updates and letters"):
         place = ui.element("div").classes("c-stack")
@@ -66,7 +66,7 @@ def _blobs(visit: Visit) -> None:
             text("Counting looks at everything stored, and changes nothing.", "c-faint")
 
         async def count() -> None:
-            result = await visit.platform.count_blobs()
+            result = await context.platform.count_blobs()
             place.clear()
             with place:
                 facts(
@@ -78,7 +78,7 @@ def _blobs(visit: Visit) -> None:
                 if result["orphans"]:
                     text("`coterie blobs sweep` removes what nobody needs.", "c-faint c-small")
 
-        button("Count", "inventory_2", doing(visit, count))
+        button("Count", "inventory_2", handler(context, count))
 
 
 def _build(told: Json) -> str:
@@ -88,7 +88,7 @@ def _build(told: Json) -> str:
     return f"version {told['version']}" + (f", commit {told['commit'][:12]}" if told["commit"] else "")
 
 
-def _draw(visit: Visit, found: Pulse) -> None:
+def _draw(context: PageContext, found: HealthData) -> None:
     away = [name for name, state in found.services.items() if state != "serving"]
     if away:
         note(
@@ -111,13 +111,13 @@ def _draw(visit: Visit, found: Pulse) -> None:
                     say("h2", name)
                     chip(state)
                 text(ABOUT.get(name, "REST for devices, publishers and admins"), "c-faint c-small")
-                _told(visit, found.told.get(name, {}))
+                _told(context, found.told.get(name, {}))
     with card("Answering"):
         facts(
             [
                 ("Gateway asks all services", f"{words.span(found.seconds)} from here and back"),
                 ("Contract", found.contract),
-                ("Gateway", visit.house.settings.gateway_url),
+                ("Gateway", context.app.settings.gateway_url),
             ]
         )
         text(
@@ -128,11 +128,11 @@ def _draw(visit: Visit, found: Pulse) -> None:
         )
 
 
-def _told(visit: Visit, told: Json) -> None:
+def _told(context: PageContext, told: Json) -> None:
     """What a service says of itself, and each of its replicas."""
     text((told and _build(told)) or "version not known while it is away", "c-faint c-small c-num")
     if told.get("certificate_ends_at"):
-        text(f"certificate good until {visit.moment(told['certificate_ends_at'])}", "c-faint c-small c-num")
+        text(f"certificate good until {context.moment(told['certificate_ends_at'])}", "c-faint c-small c-num")
     replicas = told.get("replicas", ())
     if len(replicas) > 1:
         text(f"{len(replicas)} replicas", "c-small")

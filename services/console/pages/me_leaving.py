@@ -8,10 +8,10 @@ import segno
 from nicegui import ui
 
 from coterie.secure_sums.circle import fingerprint_words, invitation
-from services.console.parts.acting import doing
-from services.console.parts.blocks import button, card, facts, say, text
-from services.console.parts.frame import leave as send_away
-from services.console.parts.visit import Visit
+from services.console.components.actions import handler
+from services.console.components.blocks import button, card, facts, say, text
+from services.console.components.contexts import PageContext
+from services.console.components.frame import leave as send_away
 from services.console.wire.platform import Json
 
 SHARING = {
@@ -67,13 +67,13 @@ def identity(device: Json, owner: Json) -> None:
         )
 
 
-def leaving(visit: Visit, device: Json, links: list[Json]) -> None:
+def leaving(context: PageContext, device: Json, links: list[Json]) -> None:
     """PairingApi browsers, revoking and deleting."""
     if links:
         with card("PairingApi browsers", "Each may decide for this device. On the device: coterie device unlink."):
             for link in links:
-                _link(visit, device, link)
-    if not visit.person.link_id:
+                _link(context, device, link)
+    if not context.person.link_id:
         with card("Pause"):
             text("On the device: coterie device pause --home FOLDER. It declines all work until coterie device resume.")
     with card("Leave"):
@@ -81,27 +81,31 @@ def leaving(visit: Visit, device: Json, links: list[Json]) -> None:
             "Revoking ends the device's part in everything, at once and for good: its key stops and it is given no "
             "more work. Its name and its ties stay."
         )
-        button("Revoke this device", "block", doing(visit, lambda: _confirm(visit, device, erase=False)), "c-danger")
+        button(
+            "Revoke this device", "block", handler(context, lambda: _confirm(context, device, erase=False)), "c-danger"
+        )
         text(
             "Deleting revokes it too, and its name, profile, keys, ties and letters go; with your last device your own "
             f"name. {STAYS}"
         )
-        button("Delete this device", "delete", doing(visit, lambda: _confirm(visit, device, erase=True)), "c-danger")
+        button(
+            "Delete this device", "delete", handler(context, lambda: _confirm(context, device, erase=True)), "c-danger"
+        )
 
 
-def _link(visit: Visit, device: Json, link: Json) -> None:
+def _link(context: PageContext, device: Json, link: Json) -> None:
     async def end() -> None:
-        await visit.platform.ask("DELETE", f"/v1/devices/{device['id']}/links/{link['id']}")
+        await context.platform.ask("DELETE", f"/v1/devices/{device['id']}/links/{link['id']}")
         ui.navigate.to("/me")
 
     with ui.element("div").classes("c-row"):
-        here = " (this one)" if link["id"] == visit.person.link_id else ""
+        here = " (this one)" if link["id"] == context.person.link_id else ""
         text(f"{link['name'] or 'a browser'}{here}", "c-any")
-        text(f"since {visit.moment(link['claimed_at'])}", "c-faint c-small")
-        button("Unlink", "link_off", doing(visit, end))
+        text(f"since {context.moment(link['claimed_at'])}", "c-faint c-small")
+        button("Unlink", "link_off", handler(context, end))
 
 
-def _confirm(visit: Visit, device: Json, *, erase: bool) -> None:
+def _confirm(context: PageContext, device: Json, *, erase: bool) -> None:
     title, told = (
         (f"Delete “{device['name']}” for good?", STAYS)
         if erase
@@ -111,13 +115,13 @@ def _confirm(visit: Visit, device: Json, *, erase: bool) -> None:
     async def go() -> None:
         path = f"/v1/devices/{device['id']}"
         if erase:
-            await visit.platform.ask("DELETE", path)
+            await context.platform.ask("DELETE", path)
         else:
             body = {"why": "revoked by its owner on the owner's page"}
-            await visit.platform.ask("POST", f"{path}/revocation", json=body)
+            await context.platform.ask("POST", f"{path}/revocation", json=body)
         dialog.close()
         why = "Your device is deleted." if erase else "Your device is revoked."
-        visit.house.sessions.end(visit.session, why)
+        context.app.sessions.end(context.session, why)
         send_away(why)
 
     with ui.dialog(value=True) as dialog, ui.card():
@@ -125,5 +129,5 @@ def _confirm(visit: Visit, device: Json, *, erase: bool) -> None:
         text(f"This cannot be undone. {told}")
         with ui.element("div").classes("c-row"):
             label, icon = ("Delete it", "delete") if erase else ("Revoke it", "block")
-            button(label, icon, doing(visit, go), "c-danger")
+            button(label, icon, handler(context, go), "c-danger")
             button("Keep it", "undo", dialog.close)

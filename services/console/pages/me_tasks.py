@@ -13,12 +13,12 @@ from nicegui import ui
 from coterie.agent.pairing import terms_of
 from coterie.errors import CoterieError
 from coterie.records import TaskSpecification
+from services.console.components.actions import View, handler
+from services.console.components.blocks import button, card, chip, empty, facts, note, text
+from services.console.components.contexts import PageContext
 from services.console.domain import words
 from services.console.domain.consequences import consequences
-from services.console.domain.hiding import promise, who_sees
-from services.console.parts.acting import View, doing
-from services.console.parts.blocks import button, card, chip, empty, facts, note, text
-from services.console.parts.visit import Visit
+from services.console.domain.visibility import promise, who_sees
 from services.console.wire.platform import Json
 
 REFRESH_SECONDS = 3.0
@@ -52,39 +52,39 @@ class Asked:
         return next((act for act in acts if act in ("pause", "resume")), "") == "pause"
 
 
-async def asking(visit: Visit, joined: Collection[str], names: Mapping[str, str]) -> None:
+async def asking(context: PageContext, joined: Collection[str], names: Mapping[str, str]) -> None:
     """The cards of tasks that ask, of pausing and of what was decided; they follow the device's answers."""
     view: View[Asked]
 
     async def settle(**decided: str) -> None:
-        await decide(visit, **decided)
+        await decide(context, **decided)
         await view.refresh()
 
     def draw(found: Asked) -> None:
-        _tasks(visit, found, joined, settle)
-        if visit.person.link_id:
-            _pause(visit, found, settle)
-            _decided(visit, found)
-            _unseal(visit, found.note, names)
+        _tasks(context, found, joined, settle)
+        if context.person.link_id:
+            _pause(context, found, settle)
+            _decided(context, found)
+            _unseal(context, found.note, names)
 
-    view = View(visit, lambda: _read(visit), draw, every_seconds=REFRESH_SECONDS)
+    view = View(context, lambda: _read(context), draw, every_seconds=REFRESH_SECONDS)
     await view.refresh()
 
 
-def _unseal(visit: Visit, note: str, names: Mapping[str, str]) -> None:
+def _unseal(context: PageContext, note: str, names: Mapping[str, str]) -> None:
     """Lets the browser read what the device told it alone, and fill it in."""
-    told = (json.dumps(item).replace("<", "\\u003c") for item in (visit.person.link_id, note, dict(names)))
+    told = (json.dumps(item).replace("<", "\\u003c") for item in (context.person.link_id, note, dict(names)))
     ui.run_javascript(f"coterieNote({', '.join(told)})")
 
 
-async def _read(visit: Visit) -> Asked:
-    path = f"/v1/devices/{visit.person.subject}"
+async def _read(context: PageContext) -> Asked:
+    path = f"/v1/devices/{context.person.subject}"
     (tasks, _), (decisions, _), links = await asyncio.gather(
-        visit.platform.page("/v1/tasks", limit=MOST_TASKS),
-        visit.platform.page(f"{path}/decisions", limit=MOST_DECISIONS),
-        visit.platform.get(f"{path}/links"),
+        context.platform.page("/v1/tasks", limit=MOST_TASKS),
+        context.platform.page(f"{path}/decisions", limit=MOST_DECISIONS),
+        context.platform.get(f"{path}/links"),
     )
-    told = next((str(link["note"]) for link in links["items"] if link["id"] == visit.person.link_id), "")
+    told = next((str(link["note"]) for link in links["items"] if link["id"] == context.person.link_id), "")
     asked = [_kept(task) for task in tasks if task["state"] in ("created", "running")]
     return Asked(asked, [{**decision, "said": _said(decision["text"])} for decision in decisions], told)
 
@@ -102,27 +102,27 @@ def _said(text: str) -> dict[str, Any]:
     return result if isinstance(result, dict) else {}
 
 
-async def decide(visit: Visit, **decided: str) -> None:
+async def decide(context: PageContext, **decided: str) -> None:
     """Lets the browser sign a decision, and passes it on to the device."""
-    link = visit.person.link_id
+    link = context.person.link_id
     asked = f"return await coterieDecide({json.dumps(link)}, {json.dumps(decided)})"
     signed = await ui.run_javascript(asked, timeout=SIGN_SECONDS)
     if not isinstance(signed, dict) or "text" not in signed:
         raise NotSigned(str((signed or {}).get("trouble") or "this browser could not sign; link it again"))
     body = {"text": signed["text"], "signature": signed["signature"]}
-    await visit.platform.ask("POST", f"/v1/devices/{visit.person.subject}/decisions", json=body)
+    await context.platform.ask("POST", f"/v1/devices/{context.person.subject}/decisions", json=body)
     ui.notify("Signed, and on its way to the device.", type="positive")
 
 
-def _tasks(visit: Visit, found: Asked, joined: Collection[str], settle: Any) -> None:
+def _tasks(context: PageContext, found: Asked, joined: Collection[str], settle: Any) -> None:
     with card("Tasks that ask for devices", "Your device joins what you approve, and nothing else."):
         if not found.tasks:
             empty("inbox", "Nobody asks at the moment.", "New tasks appear here with what they would learn and pay.")
         for task in found.tasks:
-            _task(visit, task, found.last(task["id"]), task["id"] in joined, settle)
+            _task(context, task, found.last(task["id"]), task["id"] in joined, settle)
 
 
-def _task(visit: Visit, task: Json, last: Json | None, joined: bool, settle: Any) -> None:
+def _task(context: PageContext, task: Json, last: Json | None, joined: bool, settle: Any) -> None:
     spec = task["specification"]
     standing = _standing(last, joined)
     caption = " · ".join(filter(None, (standing, spec["description"] or "no description")))
@@ -137,13 +137,13 @@ def _task(visit: Visit, task: Json, last: Json | None, joined: bool, settle: Any
             ]
         )
         text(promise(spec), "c-small")
-        if not visit.person.link_id:
+        if not context.person.link_id:
             text(f"To join: coterie device run --home FOLDER --task {spec['name']}", "c-mono")
             return
         terms = terms_of(task["id"], TaskSpecification.from_json(spec))
         with ui.element("div").classes("c-row"):
-            join = doing(visit, lambda: settle(act="join", task=task["id"], terms=terms))
-            refuse = doing(visit, lambda: settle(act="refuse", task=task["id"]))
+            join = handler(context, lambda: settle(act="join", task=task["id"], terms=terms))
+            refuse = handler(context, lambda: settle(act="refuse", task=task["id"]))
             if standing not in ("joined", "approved, waits for the device"):
                 button("Approve", "check", join, "c-primary")
             if standing not in ("refused", "left, or refused"):
@@ -173,17 +173,17 @@ def _pay(spec: Json) -> str:
     return f"from an escrow of {words.credits(escrow)} credits, shared by all devices"
 
 
-def _pause(visit: Visit, found: Asked, settle: Any) -> None:
+def _pause(context: PageContext, found: Asked, settle: Any) -> None:
     about = "A paused device declines all work, at once, until it works again."
     with card("Pause", about), ui.element("div").classes("c-row"):
         if found.is_paused:
-            button("Work again", "play_arrow", doing(visit, lambda: settle(act="resume")), "c-primary")
+            button("Work again", "play_arrow", handler(context, lambda: settle(act="resume")), "c-primary")
         else:
-            button("Pause the device", "pause", doing(visit, lambda: settle(act="pause")))
+            button("Pause the device", "pause", handler(context, lambda: settle(act="pause")))
         text("", "c-faint c-small").props("data-note=paused")
 
 
-def _decided(visit: Visit, found: Asked) -> None:
+def _decided(context: PageContext, found: Asked) -> None:
     if not found.decisions:
         return
     names = {task["id"]: task["specification"]["name"] for task in found.tasks}
@@ -202,10 +202,10 @@ def _decided(visit: Visit, found: Asked) -> None:
                         told = {"waiting": "waits for the device", "done": "the device did so"}.get(item["state"], "")
                         said = f": {item['note']}" if item["note"] else ""
                         told = told or "the device did not do so"
-                        text(f"{told}{said} · {visit.ago(item['at'])}", "c-faint c-small")
+                        text(f"{told}{said} · {context.ago(item['at'])}", "c-faint c-small")
 
 
-def seen(visit: Visit, joined: list[tuple[Json, list[Json]]]) -> None:
+def seen(context: PageContext, joined: list[tuple[Json, list[Json]]]) -> None:
     """Who could see what the device sent, task by task."""
     with card("Who could see what it sent"):
         if not joined:
@@ -216,5 +216,5 @@ def seen(visit: Visit, joined: list[tuple[Json, list[Json]]]) -> None:
             with ui.expansion(spec["name"], caption=f"{delivered} of {words.count(len(rounds), 'round')} delivered"):
                 with ui.element("div").classes("c-row"):
                     chip(task["state"])
-                    text(f"last {visit.ago(max(item['delivered_at'] for item in rounds))}", "c-faint c-small")
+                    text(f"last {context.ago(max(item['delivered_at'] for item in rounds))}", "c-faint c-small")
                 facts(who_sees(spec))

@@ -1,4 +1,4 @@
-"""Publishing a task: a preset, the choices that matter, what they mean, and the model to begin with."""
+"""Publishing a task: a preset, the choices that alert, what they mean, and the model to begin with."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ from nicegui import events, ui
 from safetensors.numpy import save
 
 from coterie.errors import InvalidRequest
+from services.console.components.actions import handler, sentence
+from services.console.components.blocks import button, card, facts, heading, note, say, text
+from services.console.components.charts import palette
+from services.console.components.contexts import PageContext
+from services.console.components.forms import control
+from services.console.components.frame import STAFF, Pages
+from services.console.components.network import network
 from services.console.domain.consequences import MOST_WHAT_IF, consequences, plan_of, what_if_clusters
 from services.console.domain.fields import Field
-from services.console.domain.hiding import who_sees
 from services.console.domain.plans import draw_plan
 from services.console.domain.presets import (
     BY_NAME,
@@ -24,13 +30,7 @@ from services.console.domain.presets import (
     shown,
     specification,
 )
-from services.console.parts.acting import doing, sentence
-from services.console.parts.blocks import button, card, facts, heading, note, say, text
-from services.console.parts.charts import palette
-from services.console.parts.forms import control
-from services.console.parts.frame import STAFF, Pages
-from services.console.parts.network import network
-from services.console.parts.visit import Visit
+from services.console.domain.visibility import who_sees
 from services.console.wire.platform import Json
 
 MOST_MODEL_BYTES = 256 << 20
@@ -48,22 +48,22 @@ def add(pages: Pages) -> None:
     pages.add("/tasks/new", "New task", STAFF, show)
 
 
-async def show(visit: Visit, preset: str = "fedavg") -> None:
+async def show(context: PageContext, preset: str = "fedavg") -> None:
     """Draws the page."""
     with heading("New task", "Choose a strategy; see what your choices mean before anything starts."):
         pass
-    contract = (await visit.platform.contract())["components"]["schemas"]["NewTask"]["properties"]
-    own = {} if visit.is_admin else {"publisher": visit.person.subject}
-    tasks, _ = await visit.platform.page("/v1/tasks", limit=50, **own)
-    form = Form(visit, contract, tasks)
+    contract = (await context.platform.contract())["components"]["schemas"]["NewTask"]["properties"]
+    own = {} if context.is_admin else {"publisher": context.person.subject}
+    tasks, _ = await context.platform.page("/v1/tasks", limit=50, **own)
+    form = Form(context, contract, tasks)
     form.build(preset if preset in BY_NAME else "fedavg")
 
 
 class Form:
     """The form and what its choices mean."""
 
-    def __init__(self, visit: Visit, contract: Json, tasks: list[Json]) -> None:
-        self._visit, self._contract, self._tasks = visit, contract, tasks
+    def __init__(self, context: PageContext, contract: Json, tasks: list[Json]) -> None:
+        self._context, self._contract, self._tasks = context, contract, tasks
         self._values: dict[str, Any] = {}
         self._controls: list[Any] = []
         self._uploaded: dict[str, str] = {}
@@ -96,7 +96,7 @@ class Form:
             with ui.element("div").classes("c-stack c-sticky").style("gap: var(--gap)"):
                 self._meaning = ui.element("div").classes("c-stack").style("gap: var(--gap)")
                 self._problem = ui.element("div")
-                button("Publish the task", "publish", doing(self._visit, self._publish), "c-primary")
+                button("Publish the task", "publish", handler(self._context, self._publish), "c-primary")
         with self._naming:
             self._named = [control(item, self._values, self._contract, self._changed) for item in NAMING]
         self._kind.on_value_change(self._switch)
@@ -130,7 +130,7 @@ class Form:
             upload = ui.upload(
                 label="Safetensors file", auto_upload=True, multiple=several, max_file_size=MOST_MODEL_BYTES
             ).props("accept=.safetensors flat bordered")
-            upload.on_upload(doing(self._visit, self._take))
+            upload.on_upload(handler(self._context, self._take))
             upload.on_rejected(lambda: ui.notify("At most 256 MiB, and a .safetensors file.", type="negative"))
             ended = {
                 task["id"]: f"{task['specification']['name']} (version of round {task['round']})"
@@ -142,7 +142,7 @@ class Form:
 
     async def _take(self, event: events.UploadEventArguments) -> None:
         content = await event.file.read()
-        self._uploaded[event.file.name] = await self._visit.platform.upload_model(content)
+        self._uploaded[event.file.name] = await self._context.platform.upload_model(content)
         self._said.set_text("Uploaded: " + ", ".join(self._uploaded))
 
     def _changed(self) -> None:
@@ -163,22 +163,22 @@ class Form:
                         text(words_)
             with card("Who could see what"):
                 facts(who_sees(axes_of(spec)))
-            if self._preset.name == "clusters" and self._visit.is_admin:
+            if self._preset.name == "clusters" and self._context.is_admin:
                 with card(
                     "Clusters it would begin with", "If the devices that are active now joined, by today's trust."
                 ):
                     self._clusters = ui.element("div").classes("c-stack")
-                    button("Ask the planner", "hub", doing(self._visit, lambda: self._ask_planner(spec)))
+                    button("Ask the planner", "hub", handler(self._context, lambda: self._ask_planner(spec)))
 
     async def _ask_planner(self, spec: Spec) -> None:
-        graph = await self._visit.house.graphs.graph(self._visit.platform)
+        graph = await self._context.app.graphs.graph(self._context.platform)
         chosen = [number for number, item in enumerate(graph.devices) if item["state"] == "active"][:MOST_WHAT_IF]
-        answer = await self._visit.platform.what_if("clusters", what_if_clusters(graph, spec, chosen))
+        answer = await self._context.platform.what_if("clusters", what_if_clusters(graph, spec, chosen))
         names = dict(zip(graph.ids, graph.names, strict=True))
         drawing = draw_plan(plan_of(answer, graph, chosen), None, names)
         self._clusters.clear()
         with self._clusters:
-            network(palette(self._visit.dark), drawing, f"Planned clusters: {drawing.said}", height=320)
+            network(palette(self._context.dark), drawing, f"Planned clusters: {drawing.said}", height=320)
             payoff = sum(answer["payoff"]) / max(1, len(answer["payoff"]))
             text(f"{drawing.said}. Mean payoff {payoff:.2f} points.", "c-small")
             if len(chosen) == MOST_WHAT_IF:
@@ -199,7 +199,7 @@ class Form:
         try:
             spec = self._spec()
             spec["model_digests"] = await self._digests()
-            task = await self._visit.platform.create_task(spec)
+            task = await self._context.platform.create_task(spec)
         except (ValueError, InvalidRequest) as error:
             with self._problem:
                 note("error", sentence(error), "bad")
@@ -208,7 +208,7 @@ class Form:
 
     async def _digests(self) -> list[str]:
         if not self._preset.models:
-            return [await self._visit.platform.upload_model(save({"value": np.zeros(1)}))]
+            return [await self._context.platform.upload_model(save({"value": np.zeros(1)}))]
         if self._uploaded:
             return list(self._uploaded.values())
         task = next((item for item in self._tasks if item["id"] == self._reuse.value), None)

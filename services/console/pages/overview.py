@@ -9,14 +9,14 @@ from datetime import datetime
 
 from nicegui import ui
 
+from services.console.components.actions import view
+from services.console.components.blocks import bar, card, chip, empty, grid, heading, link, link_button, text, tile
+from services.console.components.contexts import PageContext
+from services.console.components.frame import STAFF, Pages
 from services.console.domain import words
-from services.console.domain.attention import DECLINED, DISPUTED, Happening, Matter, matters_of
+from services.console.domain.alerts import DECLINED, DISPUTED, Alert, Happening, list_alerts
 from services.console.domain.limits import DEFAULT_LIMIT
 from services.console.domain.names import Names
-from services.console.parts.acting import view
-from services.console.parts.blocks import bar, card, chip, empty, grid, heading, link, link_button, text, tile
-from services.console.parts.frame import STAFF, Pages
-from services.console.parts.visit import Visit
 from services.console.wire.platform import Json
 
 REFRESH_SECONDS = 4.0
@@ -34,7 +34,7 @@ def add(pages: Pages) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Morning:
+class OverviewData:
     """What the page shows."""
 
     tasks: list[Json]
@@ -44,58 +44,60 @@ class Morning:
     paid_today: int
     payments_today: int
     outstanding: int
-    matters: list[Matter]
+    alerts: list[Alert]
 
 
-async def show(visit: Visit) -> None:
+async def show(context: PageContext) -> None:
     """Draws the page."""
     with heading("Overview", "What runs now, and what needs a person."):
         link_button("New task", "add", "/tasks/new", "c-primary")
-    await view(visit, lambda: read(visit), lambda found: draw(visit, found), every_seconds=REFRESH_SECONDS)
+    await view(context, lambda: read(context), lambda found: draw(context, found), every_seconds=REFRESH_SECONDS)
 
 
-async def read(visit: Visit) -> Morning:
+async def read(context: PageContext) -> OverviewData:
     """Asks for everything at once."""
-    own = {} if visit.is_admin else {"publisher": visit.person.subject}
-    tasks, _ = await visit.platform.page("/v1/tasks", limit=100, **own)
+    own = {} if context.is_admin else {"publisher": context.person.subject}
+    tasks, _ = await context.platform.page("/v1/tasks", limit=100, **own)
     running = [task for task in tasks if task["state"] == "running"]
     rounds, names, money, events, reports = await asyncio.gather(
-        _open_rounds(visit, running),
-        _names(visit),
-        _money(visit, tasks),
-        _events(visit, tasks),
-        _reports(visit, running),
+        _open_rounds(context, running),
+        _names(context),
+        _money(context, tasks),
+        _events(context, tasks),
+        _reports(context, running),
     )
     paid, count, outstanding, anomalies = money
-    builds, keys = await _ends(visit)
-    matters = matters_of(tasks, names, anomalies, time.time(), RECENT_SECONDS, events, builds, keys, reports)
+    builds, keys = await _ends(context)
+    alerts = list_alerts(tasks, names, anomalies, time.time(), RECENT_SECONDS, events, builds, keys, reports)
     waiting = [task for task in tasks if task["state"] in ("running", "created")]
-    return Morning(waiting, rounds, names.online(time.time()), names.active(), paid, count, outstanding, matters)
+    return OverviewData(waiting, rounds, names.online(time.time()), names.active(), paid, count, outstanding, alerts)
 
 
-async def _names(visit: Visit) -> Names:
-    return await visit.house.directory.names(visit.platform) if visit.is_admin else Names()
+async def _names(context: PageContext) -> Names:
+    return await context.app.directory.names(context.platform) if context.is_admin else Names()
 
 
-async def _ends(visit: Visit) -> tuple[Json, list[Json]]:
+async def _ends(context: PageContext) -> tuple[Json, list[Json]]:
     """What says when certificates and API keys end; for admins."""
-    if not visit.is_admin:
+    if not context.is_admin:
         return {}, []
-    told, keys = await asyncio.gather(visit.platform.get("/v1/versions"), visit.platform.all("/v1/keys", most=2_000))
+    told, keys = await asyncio.gather(
+        context.platform.get("/v1/versions"), context.platform.all("/v1/keys", most=2_000)
+    )
     return dict(told["services"]), keys
 
 
-async def _open_rounds(visit: Visit, tasks: list[Json]) -> dict[str, Json | None]:
+async def _open_rounds(context: PageContext, tasks: list[Json]) -> dict[str, Json | None]:
     async def newest(task: Json) -> Json | None:
         if not task["round"]:
             return None
-        return dict((await visit.platform.get(f"/v1/tasks/{task['id']}/rounds/{task['round']}"))["round"])
+        return dict((await context.platform.get(f"/v1/tasks/{task['id']}/rounds/{task['round']}"))["round"])
 
     found = await asyncio.gather(*(newest(task) for task in tasks))
     return {task["id"]: each for task, each in zip(tasks, found, strict=True)}
 
 
-async def _events(visit: Visit, tasks: list[Json]) -> list[Happening]:
+async def _events(context: PageContext, tasks: list[Json]) -> list[Happening]:
     """Objections to heads' verdicts, and work that was declined, among the newest events of the newest tasks that can
     have such: in clusters, or with noise."""
     since = time.time() - RECENT_SECONDS
@@ -106,7 +108,7 @@ async def _events(visit: Visit, tasks: list[Json]) -> list[Happening]:
         and (task["state"] == "running" or task["ended_at"] >= since)
     ][:MOST_READ]
     lists = await asyncio.gather(
-        *(visit.platform.events(task["id"], max(0, task["last_event"] - EVENTS_BACK)) for task in read)
+        *(context.platform.events(task["id"], max(0, task["last_event"] - EVENTS_BACK)) for task in read)
     )
     kinds = (DISPUTED, DECLINED)
     return [
@@ -114,39 +116,40 @@ async def _events(visit: Visit, tasks: list[Json]) -> list[Happening]:
     ]
 
 
-async def _reports(visit: Visit, running: list[Json]) -> list[Json]:
+async def _reports(context: PageContext, running: list[Json]) -> list[Json]:
     """What devices of running tasks with noise have spent, at the δ of the limit they begin with; for admins."""
-    if not visit.is_admin:
+    if not context.is_admin:
         return []
     lists = await asyncio.gather(
         *(
-            visit.platform.all(f"/v1/tasks/{task['id']}/enrolments", most=MOST_DEVICES)
+            context.platform.all(f"/v1/tasks/{task['id']}/enrolments", most=MOST_DEVICES)
             for task in running
             if _has_noise(task)
         )
     )
     devices = dict.fromkeys(item["device_id"] for result in lists for item in result)
-    return await visit.house.reports.of(visit.platform, list(devices)[:MOST_DEVICES], DEFAULT_LIMIT.delta)
+    return await context.app.reports.of(context.platform, list(devices)[:MOST_DEVICES], DEFAULT_LIMIT.delta)
 
 
 def _has_noise(task: Json) -> bool:
     return bool(task["specification"]["privacy"] != "none")
 
 
-async def _money(visit: Visit, tasks: list[Json]) -> tuple[int, int, int, list[str]]:
+async def _money(context: PageContext, tasks: list[Json]) -> tuple[int, int, int, list[str]]:
     """Paid today, in how many payments, still in escrow, and what looks odd."""
-    midnight = datetime.now(visit.zone).replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
-    if visit.is_admin:
+    midnight = datetime.now(context.zone).replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
+    if context.is_admin:
         payments, summary = await asyncio.gather(
-            visit.platform.all("/v1/payments", since=midnight, most=5_000), visit.platform.get("/v1/payments/summary")
+            context.platform.all("/v1/payments", since=midnight, most=5_000),
+            context.platform.get("/v1/payments/summary"),
         )
         paid = sum(payment["amount_microcredits"] for payment in payments)
         return paid, len(payments), summary["outstanding_microcredits"], list(summary["anomalies"])
     paid_tasks = [task for task in tasks if task["specification"]["escrow_microcredits"]][:20]
     lists = await asyncio.gather(
-        *(visit.platform.all("/v1/payments", task=task["id"], since=midnight, most=1_000) for task in paid_tasks)
+        *(context.platform.all("/v1/payments", task=task["id"], since=midnight, most=1_000) for task in paid_tasks)
     )
-    sums = await asyncio.gather(*(visit.platform.get("/v1/payments/summary", task=t["id"]) for t in paid_tasks))
+    sums = await asyncio.gather(*(context.platform.get("/v1/payments/summary", task=t["id"]) for t in paid_tasks))
     payments = [item for result in lists for item in result]
     return (
         sum(payment["amount_microcredits"] for payment in payments),
@@ -156,12 +159,12 @@ async def _money(visit: Visit, tasks: list[Json]) -> tuple[int, int, int, list[s
     )
 
 
-def draw(visit: Visit, found: Morning) -> None:
-    """Tiles, running tasks, matters."""
+def draw(context: PageContext, found: OverviewData) -> None:
+    """Tiles, running tasks, alerts."""
     running = sum(1 for task in found.tasks if task["state"] == "running")
     with grid(190, even=True):
         tile("Running tasks", str(running), f"{len(found.tasks) - running} waiting to start", "/tasks")
-        if visit.is_admin:
+        if context.is_admin:
             about = f"of {words.count(found.active, 'active device')}, heard of within 2 min"
             tile("Devices online", f"{found.online:,}", about, "/trust")
         about = f"credits in {words.count(found.payments_today, 'payment')}"
@@ -171,10 +174,10 @@ def draw(visit: Visit, found: Morning) -> None:
         with card("Tasks under way"):
             _tasks(found)
         with card("Needs a person", "From the last seven days."):
-            _matters(visit, found.matters)
+            _alerts(context, found.alerts)
 
 
-def _tasks(found: Morning) -> None:
+def _tasks(found: OverviewData) -> None:
     if not found.tasks:
         empty("model_training", "Nothing runs at the moment.", "Publish a task: choose a preset and give it a model.")
         return
@@ -201,14 +204,14 @@ def _progress(task: Json, now: Json | None) -> str:
     return f"{told} · {now['delivered']} of {now['participants']} delivered, {now['quorum']} needed"
 
 
-def _matters(visit: Visit, matters: list[Matter]) -> None:
-    if not matters:
+def _alerts(context: PageContext, alerts: list[Alert]) -> None:
+    if not alerts:
         empty("task_alt", "Nothing needs you.", "Failed tasks, changed keys and odd payments appear here.")
         return
     with ui.element("div"):
-        for matter in matters[:12]:
+        for alert in alerts[:12]:
             with ui.element("div").classes("c-item"):
-                ui.icon(matter.icon).props("aria-hidden=true").style(f"color: var(--{matter.tone})")
+                ui.icon(alert.icon).props("aria-hidden=true").style(f"color: var(--{alert.tone})")
                 with ui.element("div"):
-                    link(matter.title, matter.href) if matter.href else text(matter.title)
-                    text(matter.what + (f" · {visit.ago(matter.at)}" if matter.at else ""), "c-faint c-small")
+                    link(alert.title, alert.href) if alert.href else text(alert.title)
+                    text(alert.what + (f" · {context.ago(alert.at)}" if alert.at else ""), "c-faint c-small")

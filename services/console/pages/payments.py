@@ -7,12 +7,12 @@ import asyncio
 from nicegui import ui
 
 from coterie.records import Task
+from services.console.components.actions import handler
+from services.console.components.blocks import heading
+from services.console.components.contexts import PageContext
+from services.console.components.frame import STAFF, Pages
 from services.console.domain.names import Names
 from services.console.pages import payments_accounts, payments_lists
-from services.console.parts.acting import doing
-from services.console.parts.blocks import heading
-from services.console.parts.frame import STAFF, Pages
-from services.console.parts.visit import Visit
 
 TABS = {
     "summary": ("Summary", "summarize", payments_lists.show_summary),
@@ -28,13 +28,13 @@ def add(pages: Pages) -> None:
     pages.add("/payments", "Payments", STAFF, show_page)
 
 
-async def show_page(visit: Visit, show: str = "summary", account: str = "", task: str = "") -> None:
+async def show_page(context: PageContext, show: str = "summary", account: str = "", task: str = "") -> None:
     """Draws the page; `account` opens a statement, `task` narrows lists."""
     with heading("Payments", "All amounts are in credits."):
         pass
-    names, tasks = await asyncio.gather(_names(visit), _tasks(visit))
+    names, tasks = await asyncio.gather(_names(context), _tasks(context))
     chosen = "accounts" if account else "summary" if show == "odd" or show not in TABS else show
-    mine = [key for key in TABS if visit.is_admin or key != "book"]
+    mine = [key for key in TABS if context.is_admin or key != "book"]
     with ui.tabs().props("no-caps align=left inline-label dense outside-arrows mobile-arrows") as tabs:
         for key in mine:
             ui.tab(key, *TABS[key][:2])
@@ -47,17 +47,17 @@ async def show_page(visit: Visit, show: str = "summary", account: str = "", task
         if key not in drawn:
             drawn.add(key)
             with places[key], ui.element("div").classes("c-stack").style("gap: var(--gap)"):
-                await TABS[key][2](visit, names, tasks, {"account": account, "task": task})
+                await TABS[key][2](context, names, tasks, {"account": account, "task": task})
 
     await open_tab()
-    panels.on_value_change(doing(visit, open_tab))
+    panels.on_value_change(handler(context, open_tab))
 
 
-async def _names(visit: Visit) -> Names:
-    return await visit.house.directory.names(visit.platform, fresh_seconds=60.0) if visit.is_admin else Names()
+async def _names(context: PageContext) -> Names:
+    return await context.app.directory.names(context.platform, fresh_seconds=60.0) if context.is_admin else Names()
 
 
-async def _tasks(visit: Visit) -> dict[str, Task]:
-    own = {} if visit.is_admin else {"publisher": visit.person.subject}
-    result = await visit.platform.read_all(Task, "/v1/tasks", most=1_000, **own)
+async def _tasks(context: PageContext) -> dict[str, Task]:
+    own = {} if context.is_admin else {"publisher": context.person.subject}
+    result = await context.platform.read_all(Task, "/v1/tasks", most=1_000, **own)
     return {item.id: item for item in result}

@@ -8,12 +8,12 @@ from typing import Any
 from nicegui import ui
 
 from coterie.records import Account, Posting, Statement, Task, Verification
+from services.console.components.actions import handler
+from services.console.components.blocks import button, card, empty, facts, link_button, note, text
+from services.console.components.contexts import PageContext
+from services.console.components.tables import Column, table
 from services.console.domain import words
 from services.console.domain.names import Names
-from services.console.parts.acting import doing
-from services.console.parts.blocks import button, card, empty, facts, link_button, note, text
-from services.console.parts.tables import Column, table
-from services.console.parts.visit import Visit
 
 KINDS = {
     "": "All accounts",
@@ -41,15 +41,15 @@ POSTINGS = (
 )
 
 
-async def show(visit: Visit, names: Names, tasks: Mapping[str, Task], asked: Mapping[str, str]) -> None:
+async def show(context: PageContext, names: Names, tasks: Mapping[str, Task], asked: Mapping[str, str]) -> None:
     """The list for admins, the own account for publishers; a statement when one is asked for."""
     if asked["account"]:
-        await _statement(visit, asked["account"], names, tasks)
-    if visit.is_admin:
-        await _list(visit, names, tasks)
+        await _statement(context, asked["account"], names, tasks)
+    if context.is_admin:
+        await _list(context, names, tasks)
         return
     if not asked["account"]:
-        await _statement(visit, f"publisher:{visit.person.subject}", names, tasks)
+        await _statement(context, f"publisher:{context.person.subject}", names, tasks)
     escrows = [key for key, item in tasks.items() if item.specification.escrow_microcredits]
     with card("Escrows of your tasks"):
         if not escrows:
@@ -58,18 +58,18 @@ async def show(visit: Visit, names: Names, tasks: Mapping[str, Task], asked: Map
             link_button(tasks[key].specification.name, "savings", f"/payments?account=escrow:{key}")
 
 
-async def _list(visit: Visit, names: Names, tasks: Mapping[str, Task]) -> None:
+async def _list(context: PageContext, names: Names, tasks: Mapping[str, Task]) -> None:
     with card("Accounts", "What everybody has. An account opens with its first posting."):
         select = ui.select(KINDS, value="", label="Kind").props("outlined dense").style("width: 200px")
         place = ui.element("div").classes("c-stack")
 
     async def draw() -> None:
-        result = await visit.platform.read_all(
+        result = await context.platform.read_all(
             Account, "/v1/accounts", most=MOST_ACCOUNTS, prefix=str(select.value or "")
         )
         place.clear()
         with place:
-            rows = [_account(visit, names, tasks, item) for item in result]
+            rows = [_account(context, names, tasks, item) for item in result]
             nothing = (
                 "account_balance",
                 "There is no such account.",
@@ -78,17 +78,17 @@ async def _list(visit: Visit, names: Names, tasks: Mapping[str, Task]) -> None:
             table(COLUMNS, rows, label="Accounts", nothing=nothing, search=True, csv_name="accounts.csv")
 
     await draw()
-    select.on_value_change(doing(visit, draw))
+    select.on_value_change(handler(context, draw))
 
 
-def _account(visit: Visit, names: Names, tasks: Mapping[str, Task], each: Account) -> dict[str, Any]:
+def _account(context: PageContext, names: Names, tasks: Mapping[str, Task], each: Account) -> dict[str, Any]:
     return {
         "id": each.id,
         "whose": whose(each.id, names, tasks),
         "whose_href": f"/payments?account={each.id}",
         "balance": words.credits(each.balance_microcredits),
         "balance_sort": each.balance_microcredits / words.MICRO,
-        "opened": visit.moment(each.opened_at),
+        "opened": context.moment(each.opened_at),
         "account": each.id,
     }
 
@@ -101,14 +101,14 @@ def whose(account_id: str, names: Names, tasks: Mapping[str, Task]) -> str:
     return names.account(account_id)
 
 
-async def _statement(visit: Visit, account: str, names: Names, tasks: Mapping[str, Task]) -> None:
+async def _statement(context: PageContext, account: str, names: Names, tasks: Mapping[str, Task]) -> None:
     path = f"/v1/accounts/{account}/statement"
-    result = await visit.platform.read(Statement, path, limit=MOST_POSTINGS)
+    result = await context.platform.read(Statement, path, limit=MOST_POSTINGS)
     balance = result.opening_microcredits
     rows = []
     for item in result.items:
         balance += item.amount_microcredits
-        rows.append(_posting(visit, item, balance))
+        rows.append(_posting(context, item, balance))
     about = "Every posting, newest first." if not result.next_cursor else f"The first {MOST_POSTINGS} postings."
     with card(f"Statement: {whose(account, names, tasks)}", about):
         with ui.element("div").classes("c-row"):
@@ -118,10 +118,10 @@ async def _statement(visit: Visit, account: str, names: Names, tasks: Mapping[st
         table(POSTINGS, list(reversed(rows)), key="row", label="Statement", nothing=nothing, search=len(rows) > 12)
 
 
-def _posting(visit: Visit, each: Posting, balance: int) -> dict[str, Any]:
+def _posting(context: PageContext, each: Posting, balance: int) -> dict[str, Any]:
     return {
         "row": f"{each.entry}-{each.amount_microcredits}-{each.note}",
-        "at": visit.moment(each.at),
+        "at": context.moment(each.at),
         "at_sort": each.at,
         "kind": each.kind,
         "amount": ("+" if each.amount_microcredits > 0 else "") + words.credits(each.amount_microcredits),
@@ -133,7 +133,7 @@ def _posting(visit: Visit, each: Posting, balance: int) -> dict[str, Any]:
     }
 
 
-async def show_book(visit: Visit, names: Names, tasks: Mapping[str, Task], asked: Mapping[str, str]) -> None:
+async def show_book(context: PageContext, names: Names, tasks: Mapping[str, Task], asked: Mapping[str, str]) -> None:
     """Adds the whole book up again, when asked to."""
     with card(
         "The book",
@@ -147,12 +147,12 @@ async def show_book(visit: Visit, names: Names, tasks: Mapping[str, Task], asked
             with place:
                 ui.spinner(size="lg")
                 text("Checking …", "c-faint")
-            result = await visit.platform.verify_book()
+            result = await context.platform.verify_book()
             place.clear()
             with place:
                 _verdict(result)
 
-        button("Check the book", "fact_check", doing(visit, verify), "c-primary")
+        button("Check the book", "fact_check", handler(context, verify), "c-primary")
 
 
 def _verdict(found: Verification) -> None:

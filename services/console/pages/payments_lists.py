@@ -10,14 +10,14 @@ from typing import Any
 from nicegui import ui
 
 from coterie.records import Earner, Payment, Quote, Summary, Task, TaskCost
+from services.console.components.actions import handler
+from services.console.components.blocks import card, empty, grid, link_button, note, text, tile
+from services.console.components.charts import bars, chart, lines, palette
+from services.console.components.contexts import PageContext
+from services.console.components.tables import Column, table
 from services.console.domain import words
 from services.console.domain.names import Names
 from services.console.domain.prices import course
-from services.console.parts.acting import doing
-from services.console.parts.blocks import card, empty, grid, link_button, note, text, tile
-from services.console.parts.charts import bars, chart, lines, palette
-from services.console.parts.tables import Column, table
-from services.console.parts.visit import Visit
 
 MOST_PAYMENTS = 500
 MOST_BARS = 15
@@ -43,9 +43,9 @@ Tasks = Mapping[str, Task]
 Asked = Mapping[str, str]
 
 
-async def show_summary(visit: Visit, names: Names, tasks: Tasks, asked: Asked) -> None:
+async def show_summary(context: PageContext, names: Names, tasks: Tasks, asked: Asked) -> None:
     """Totals, top earners, cost by task, and what looks odd."""
-    summary = await _summary(visit, tasks)
+    summary = await _summary(context, tasks)
     with grid(200, even=True):
         tile("Paid in all", words.credits(summary.paid_microcredits, places=2), "credits to devices")
         tile("In escrow", words.credits(summary.outstanding_microcredits, places=2), "credits set aside for tasks")
@@ -59,7 +59,7 @@ async def show_summary(visit: Visit, names: Names, tasks: Tasks, asked: Asked) -
     with grid(440):
         with card("Top earners"):
             options = bars(
-                palette(visit.dark),
+                palette(context.dark),
                 [names.device(item.device_id) for item in top],
                 [item.paid_microcredits / words.MICRO for item in top],
                 unit="credits",
@@ -72,11 +72,11 @@ async def show_summary(visit: Visit, names: Names, tasks: Tasks, asked: Asked) -
         _odd(summary.anomalies, names, tasks)
 
 
-async def _summary(visit: Visit, tasks: Tasks) -> Summary:
-    if visit.is_admin:
-        return await visit.platform.read(Summary, "/v1/payments/summary")
+async def _summary(context: PageContext, tasks: Tasks) -> Summary:
+    if context.is_admin:
+        return await context.platform.read(Summary, "/v1/payments/summary")
     paying = [key for key, entry in tasks.items() if entry.specification.escrow_microcredits]
-    asks = (visit.platform.read(Summary, "/v1/payments/summary", task=item) for item in paying)
+    asks = (context.platform.read(Summary, "/v1/payments/summary", task=item) for item in paying)
     result = await asyncio.gather(*asks)
     earned: dict[str, Earner] = {}
     for entry in (earner for summary in result for earner in summary.earners):
@@ -126,14 +126,14 @@ def _odd(lines_: Sequence[str], names: Names, tasks: Tasks) -> None:
             text(f"and {len(lines_) - 30} more", "c-faint c-small")
 
 
-async def show_payments(visit: Visit, names: Names, tasks: Tasks, asked: Asked) -> None:
+async def show_payments(context: PageContext, names: Names, tasks: Tasks, asked: Asked) -> None:
     """The newest payments, of one task or all."""
     options = {key: each.specification.name for key, each in tasks.items()}
     if not options:
         with card(label="Payments"):
             empty("payments", "Nothing was paid yet.", "Payments appear when a task with escrow has settled a round.")
         return
-    if visit.is_admin:
+    if context.is_admin:
         options = {"": "All tasks"} | options
     chosen = asked["task"] if asked["task"] in options else next(iter(options))
     with card("Payments", f"The newest {MOST_PAYMENTS}; the CSV has all of them."):
@@ -147,22 +147,22 @@ async def show_payments(visit: Visit, names: Names, tasks: Tasks, asked: Asked) 
         task = str(select.value or "")
         sheet.props["href"] = f"/files/payments?task={task}"
         sheet.update()
-        result = await visit.platform.read_page(Payment, "/v1/payments", task=task, limit=MOST_PAYMENTS)
+        result = await context.platform.read_page(Payment, "/v1/payments", task=task, limit=MOST_PAYMENTS)
         place.clear()
         with place:
             nothing = ("payments", "Nothing was paid.", "Payments appear when a round is settled.")
-            rows = [_payment(visit, names, tasks, item) for item in result]
+            rows = [_payment(context, names, tasks, item) for item in result]
             table(PAYMENT_COLUMNS, rows, key="number", label="Payments", nothing=nothing, search=len(rows) > 12)
 
     await draw()
-    select.on_value_change(doing(visit, draw))
+    select.on_value_change(handler(context, draw))
 
 
-def _payment(visit: Visit, names: Names, tasks: Tasks, each: Payment) -> dict[str, Any]:
+def _payment(context: PageContext, names: Names, tasks: Tasks, each: Payment) -> dict[str, Any]:
     task = tasks.get(each.task_id)
     return {
         "number": each.number,
-        "at": visit.moment(each.at),
+        "at": context.moment(each.at),
         "at_sort": each.at,
         "task": task.specification.name if task else words.short(each.task_id),
         "task_href": f"/tasks/{each.task_id}",
@@ -178,7 +178,7 @@ def _payment(visit: Visit, names: Names, tasks: Tasks, each: Payment) -> dict[st
     }
 
 
-async def show_prices(visit: Visit, names: Names, tasks: Tasks, asked: Asked) -> None:
+async def show_prices(context: PageContext, names: Names, tasks: Tasks, asked: Asked) -> None:
     """How a task's prices went, round by round."""
     priced = {
         key: each.specification.name
@@ -198,15 +198,15 @@ async def show_prices(visit: Visit, names: Names, tasks: Tasks, asked: Asked) ->
         task = tasks[str(select.value)]
         first = max(1, task.round - MOST_ROUNDS + 1)
         path = f"/v1/tasks/{task.id}/rounds"
-        asks = (visit.platform.read(Quote, f"{path}/{number}/prices") for number in range(first, task.round + 1))
+        asks = (context.platform.read(Quote, f"{path}/{number}/prices") for number in range(first, task.round + 1))
         quotes = [item for item in await asyncio.gather(*asks, return_exceptions=True) if isinstance(item, Quote)]
         place.clear()
         with place, ui.element("div").classes("c-grid").style("--least: 380px"):
             for title, unit, series in course(quotes):
                 with ui.element("div").classes("c-stack"):
                     text(title, "c-small c-faint")
-                    options = lines(palette(visit.dark), series, across="round", up=unit)
+                    options = lines(palette(context.dark), series, across="round", up=unit)
                     chart(options, title, height=250)
 
     await draw()
-    select.on_value_change(doing(visit, draw))
+    select.on_value_change(handler(context, draw))

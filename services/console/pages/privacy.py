@@ -7,16 +7,16 @@ from typing import Any
 
 from nicegui import ui
 
+from services.console.components.actions import handler
+from services.console.components.blocks import card, empty, facts, grid, heading, link, note, text, tile
+from services.console.components.charts import bars, chart, palette
+from services.console.components.contexts import PageContext
+from services.console.components.frame import ADMINS, Pages
+from services.console.components.tables import Column, table
 from services.console.domain import words
-from services.console.domain.hiding import promise, who_sees
 from services.console.domain.limits import DEFAULT_LIMIT, share_of_limit
 from services.console.domain.names import Names
-from services.console.parts.acting import doing
-from services.console.parts.blocks import card, empty, facts, grid, heading, link, note, text, tile
-from services.console.parts.charts import bars, chart, palette
-from services.console.parts.frame import ADMINS, Pages
-from services.console.parts.tables import Column, table
-from services.console.parts.visit import Visit
+from services.console.domain.visibility import promise, who_sees
 from services.console.wire.platform import Json
 
 MOST_DEVICES = 500
@@ -45,15 +45,15 @@ def add(pages: Pages) -> None:
     pages.add("/privacy", "Privacy", ADMINS, show)
 
 
-async def show(visit: Visit, device: str = "", task: str = "") -> None:
+async def show(context: PageContext, device: str = "", task: str = "") -> None:
     """Draws the page: by task, or one device."""
     with heading("Privacy", "What devices have given away, and what stays hidden."):
         pass
-    names = await visit.house.directory.names(visit.platform, fresh_seconds=60.0)
+    names = await context.app.directory.names(context.platform, fresh_seconds=60.0)
     if device:
-        await _one_device(visit, device, names)
+        await _one_device(context, device, names)
         return
-    tasks = await visit.platform.all("/v1/tasks", most=1_000)
+    tasks = await context.platform.all("/v1/tasks", most=1_000)
     if not tasks:
         with card(label="Privacy"):
             empty(
@@ -71,18 +71,18 @@ async def show(visit: Visit, device: str = "", task: str = "") -> None:
         result = next(task for task in tasks if task["id"] == select.value)
         place.clear()
         with place:
-            await _task(visit, result, names)
+            await _task(context, result, names)
 
     await draw()
-    select.on_value_change(doing(visit, draw))
+    select.on_value_change(handler(context, draw))
 
 
-async def _task(visit: Visit, task: Json, names: Names) -> None:
-    enrolments = await visit.platform.all(f"/v1/tasks/{task['id']}/enrolments", most=MOST_DEVICES)
+async def _task(context: PageContext, task: Json, names: Names) -> None:
+    enrolments = await context.platform.all(f"/v1/tasks/{task['id']}/enrolments", most=MOST_DEVICES)
     devices = [enrolment["device_id"] for enrolment in enrolments]
     reports, at_limit = await asyncio.gather(
-        visit.house.reports.of(visit.platform, devices),
-        visit.house.reports.of(visit.platform, devices, DEFAULT_LIMIT.delta),
+        context.app.reports.of(context.platform, devices),
+        context.app.reports.of(context.platform, devices, DEFAULT_LIMIT.delta),
     )
     rows = [_row(task, *pair, names) for pair in zip(reports, at_limit, strict=True)]
     text(promise(task["specification"]))
@@ -92,7 +92,7 @@ async def _task(visit: Visit, task: Json, names: Names) -> None:
     if finite:
         top = finite[:MOST_BARS]
         options = bars(
-            palette(visit.dark),
+            palette(context.dark),
             [item["name"] for item in top],
             [round(item["here_sort"], 3) for item in top],
             unit=f"ε in this task at δ = {words.number(reports[0]['delta'])}",
@@ -135,9 +135,9 @@ def _row(task: Json, report: Json, at_limit: Json, names: Names) -> dict[str, An
     }
 
 
-async def _one_device(visit: Visit, device_id: str, names: Names) -> None:
-    report = await visit.platform.get(f"/v1/privacy/{device_id}")
-    result = await asyncio.gather(*(visit.platform.task(item["task_id"]) for item in report["tasks"]))
+async def _one_device(context: PageContext, device_id: str, names: Names) -> None:
+    report = await context.platform.get(f"/v1/privacy/{device_id}")
+    result = await asyncio.gather(*(context.platform.task(item["task_id"]) for item in report["tasks"]))
     tasks = {item["id"]: item for item in result}
     link("All devices", "/privacy")
     with grid(220, even=True):

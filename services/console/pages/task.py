@@ -8,17 +8,17 @@ from nicegui import ui
 
 from coterie.errors import CoterieError, Refused
 from coterie.records.enums import RoundState, TaskState
+from services.console.components.actions import handler, sentence
+from services.console.components.blocks import bar, button, card, chip, heading, note, text
+from services.console.components.contexts import PageContext
+from services.console.components.frame import STAFF, Pages, leave
+from services.console.components.task_watch import Watch
 from services.console.domain import words
 from services.console.domain.graph import Graph
 from services.console.domain.names import Names
 from services.console.domain.progress import seconds_left
 from services.console.errors import SignedOut
 from services.console.pages import task_devices, task_events, task_plan, task_progress, task_versions
-from services.console.parts.acting import doing, sentence
-from services.console.parts.blocks import bar, button, card, chip, heading, note, text
-from services.console.parts.frame import STAFF, Pages, leave
-from services.console.parts.visit import Visit
-from services.console.parts.watching import Watch
 
 REFRESH_SECONDS = 1.5
 TABS = {
@@ -36,21 +36,21 @@ def add(pages: Pages) -> None:
     pages.add("/tasks/{task_id}", "Task", STAFF, show)
 
 
-async def show(visit: Visit, task_id: str, tab: str = "progress") -> None:
+async def show(context: PageContext, task_id: str, tab: str = "progress") -> None:
     """Draws the page and keeps it fresh while the task runs."""
-    watch = await Watch.of(visit, task_id)
-    names = await names_of(visit, task_id)
+    watch = await Watch.of(context, task_id)
+    names = await names_of(context, task_id)
     head = ui.element("div").classes("c-stack").style("gap: var(--gap)")
     away = ui.element("div")
 
     def draw_head() -> None:
         head.clear()
         with head:
-            _head(visit, watch)
+            _head(context, watch)
 
     draw_head()
     watch.listeners.append(draw_head)
-    await _tabs(visit, watch, names, tab if tab in TABS else "progress")
+    await _tabs(context, watch, names, tab if tab in TABS else "progress")
 
     async def refresh() -> None:
         if watch.ended:
@@ -68,18 +68,18 @@ async def show(visit: Visit, task_id: str, tab: str = "progress") -> None:
     ui.timer(REFRESH_SECONDS, refresh, immediate=False)
 
 
-async def names_of(visit: Visit, task_id: str) -> Names:
+async def names_of(context: PageContext, task_id: str) -> Names:
     """Names of the task's devices: admins know all; publishers those in their task's graph."""
-    if visit.is_admin:
-        return await visit.house.directory.names(visit.platform)
+    if context.is_admin:
+        return await context.app.directory.names(context.platform)
     try:
-        graph: Graph = await visit.house.graphs.graph(visit.platform, task=task_id)
+        graph: Graph = await context.app.graphs.graph(context.platform, task=task_id)
     except Refused:
         return Names()
     return Names({device["id"]: dict(device) for device in graph.devices})
 
 
-async def _tabs(visit: Visit, watch: Watch, names: Names, chosen: str) -> None:
+async def _tabs(context: PageContext, watch: Watch, names: Names, chosen: str) -> None:
     with ui.tabs().props("no-caps align=left inline-label dense outside-arrows mobile-arrows") as tabs:
         for key, (label, icon, _) in TABS.items():
             ui.tab(key, label, icon)
@@ -93,22 +93,22 @@ async def _tabs(visit: Visit, watch: Watch, names: Names, chosen: str) -> None:
             return
         drawn.add(key)
         with places[key], ui.element("div").classes("c-stack").style("gap: var(--gap)"):
-            await TABS[key][2](visit, watch, names)
+            await TABS[key][2](context, watch, names)
 
     await open_tab()
-    panels.on_value_change(doing(visit, open_tab))
+    panels.on_value_change(handler(context, open_tab))
 
 
-def _head(visit: Visit, watch: Watch) -> None:
+def _head(context: PageContext, watch: Watch) -> None:
     task, spec = watch.task, watch.spec
     kind = f"Preset {spec.preset}" if spec.preset else "Own combination"
     axes = f"topology {spec.topology}, privacy {spec.privacy}, incentive {spec.incentive}"
     with heading(spec.name, f"{kind}: {axes}"):
         chip(task.state)
         if task.state is TaskState.CREATED:
-            button("Start", "play_arrow", doing(visit, lambda: _start(watch)), "c-primary")
+            button("Start", "play_arrow", handler(context, lambda: _start(watch)), "c-primary")
         if not watch.ended:
-            button("Cancel", "stop", doing(visit, lambda: _confirm_cancel(visit, watch)), "c-danger")
+            button("Cancel", "stop", handler(context, lambda: _confirm_cancel(context, watch)), "c-danger")
     if spec.description:
         text(spec.description)
     if task.state is TaskState.FAILED:
@@ -148,12 +148,12 @@ def _bar(watch: Watch) -> None:
 
 
 async def _start(watch: Watch) -> None:
-    await watch.visit.platform.start_task(watch.id)
+    await watch.context.platform.start_task(watch.id)
     await watch.refresh()
     ui.notify("The task has started.", type="positive")
 
 
-def _confirm_cancel(visit: Visit, watch: Watch) -> None:
+def _confirm_cancel(context: PageContext, watch: Watch) -> None:
     with ui.dialog(value=True) as dialog, ui.card():
         text(f"Cancel “{watch.spec.name}”?", "c-strong")
         text(
@@ -163,11 +163,11 @@ def _confirm_cancel(visit: Visit, watch: Watch) -> None:
         why = ui.input("Why (devices' owners read it)").props("outlined dense maxlength=2000").classes("w-full")
 
         async def cancel() -> None:
-            await visit.platform.cancel_task(watch.id, str(why.value or ""))
+            await context.platform.cancel_task(watch.id, str(why.value or ""))
             dialog.close()
             await watch.refresh()
             ui.notify("The task was cancelled.", type="warning")
 
         with ui.element("div").classes("c-row"):
-            button("Cancel the task", "stop", doing(visit, cancel), "c-danger")
+            button("Cancel the task", "stop", handler(context, cancel), "c-danger")
             button("Keep it", "undo", dialog.close)

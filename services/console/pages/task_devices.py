@@ -10,15 +10,15 @@ from nicegui import ui
 
 from coterie.records import Enrolment, Participation, Plan, Round, RoundDetail, Summary
 from coterie.records.enums import Role
+from services.console.components.actions import handler
+from services.console.components.blocks import card, empty, text
+from services.console.components.charts import bars, chart, palette
+from services.console.components.contexts import PageContext
+from services.console.components.tables import Column, state_cell, table
+from services.console.components.task_watch import Watch
 from services.console.domain import words
 from services.console.domain.names import Names
 from services.console.domain.progress import contributions
-from services.console.parts.acting import doing
-from services.console.parts.blocks import card, empty, text
-from services.console.parts.charts import bars, chart, palette
-from services.console.parts.tables import Column, state_cell, table
-from services.console.parts.visit import Visit
-from services.console.parts.watching import Watch
 
 MOST_BARS = 20
 COLUMNS = (
@@ -41,7 +41,7 @@ JOINED = (
 )
 
 
-async def show(visit: Visit, watch: Watch, names: Names) -> None:
+async def show(context: PageContext, watch: Watch, names: Names) -> None:
     """Contributions of a round to choose, then everybody who joined."""
     rounds = sorted(watch.rounds, reverse=True)
     with card("Contributions", "How much each device's update weighed in a round."):
@@ -53,23 +53,23 @@ async def show(visit: Visit, watch: Watch, names: Names) -> None:
 
             async def draw() -> None:
                 number = int(select.value or 0)
-                result = await visit.platform.read(RoundDetail, f"/v1/tasks/{watch.id}/rounds/{number}")
-                heads = await _heads(visit, watch, result.round)
+                result = await context.platform.read(RoundDetail, f"/v1/tasks/{watch.id}/rounds/{number}")
+                heads = await _heads(context, watch, result.round)
                 place.clear()
                 with place:
-                    _round(visit, names, result.participations, number, heads)
+                    _round(context, names, result.participations, number, heads)
 
             await draw()
-            select.on_value_change(doing(visit, draw))
+            select.on_value_change(handler(context, draw))
             watch.listeners.append(lambda: select.set_options(sorted(watch.rounds, reverse=True), value=select.value))
-    await _joined(visit, watch, names)
+    await _joined(context, watch, names)
 
 
-async def _heads(visit: Visit, watch: Watch, round_: Round) -> dict[str, str]:
+async def _heads(context: PageContext, watch: Watch, round_: Round) -> dict[str, str]:
     """Whose member each device was, in clusters."""
     if watch.spec.topology != "clusters":
         return {}
-    plan = await visit.platform.read(Plan, f"/v1/tasks/{watch.id}/plan", version=round_.plan_version)
+    plan = await context.platform.read(Plan, f"/v1/tasks/{watch.id}/plan", version=round_.plan_version)
     return {
         assignment.device_id: assignment.head_device_id
         for assignment in plan.assignments
@@ -78,13 +78,13 @@ async def _heads(visit: Visit, watch: Watch, round_: Round) -> dict[str, str]:
 
 
 def _round(
-    visit: Visit, names: Names, participations: Sequence[Participation], number: int, heads: dict[str, str]
+    context: PageContext, names: Names, participations: Sequence[Participation], number: int, heads: dict[str, str]
 ) -> None:
     shares = contributions(participations, heads)
     if shares:
         top = shares[:MOST_BARS]
         options = bars(
-            palette(visit.dark),
+            palette(context.dark),
             [names.device(device) for device, _ in top],
             [round(100 * share, 2) for _, share in top],
             unit="share of the round's weight, %",
@@ -95,7 +95,7 @@ def _round(
     share_of = dict(shares)
     table(
         COLUMNS,
-        [_row(visit, names, participation, share_of) for participation in participations],
+        [_row(context, names, participation, share_of) for participation in participations],
         key="device",
         label=f"Contributions of round {number}",
         nothing=("groups", "Nobody took part.", "The round had no participants."),
@@ -104,7 +104,7 @@ def _round(
     )
 
 
-def _row(visit: Visit, names: Names, each: Participation, share_of: dict[str, float]) -> dict[str, Any]:
+def _row(context: PageContext, names: Names, each: Participation, share_of: dict[str, float]) -> dict[str, Any]:
     share = share_of.get(each.device_id, 0.0)
     figures = ", ".join(f"{name} {words.number(value, 3)}" for name, value in sorted(each.metrics.items()))
     return {
@@ -120,16 +120,16 @@ def _row(visit: Visit, names: Names, each: Participation, share_of: dict[str, fl
         "weight_sort": each.weight,
         "size": words.size(each.payload_bytes) if each.payload_bytes else "–",
         "size_sort": each.payload_bytes,
-        "at": visit.moment(each.delivered_at),
+        "at": context.moment(each.delivered_at),
         "figures": figures or "–",
         "note": each.note or (f"set aside by the rule: {each.excluded_because}" if each.excluded_because else ""),
     }
 
 
-async def _joined(visit: Visit, watch: Watch, names: Names) -> None:
+async def _joined(context: PageContext, watch: Watch, names: Names) -> None:
     enrolments, summary = await asyncio.gather(
-        visit.platform.read_all(Enrolment, f"/v1/tasks/{watch.id}/enrolments"),
-        visit.platform.read(Summary, "/v1/payments/summary", task=watch.id),
+        context.platform.read_all(Enrolment, f"/v1/tasks/{watch.id}/enrolments"),
+        context.platform.read(Summary, "/v1/payments/summary", task=watch.id),
     )
     paid = {earner.device_id: earner.paid_microcredits for earner in summary.earners}
     rows = [
@@ -142,7 +142,7 @@ async def _joined(visit: Visit, watch: Watch, names: Names) -> None:
             "samples_sort": enrolment.samples,
             "paid": words.credits(paid.get(enrolment.device_id, 0)),
             "paid_sort": paid.get(enrolment.device_id, 0) / words.MICRO,
-            "joined": visit.moment(enrolment.enrolled_at),
+            "joined": context.moment(enrolment.enrolled_at),
         }
         for enrolment in enrolments
     ]

@@ -7,10 +7,10 @@ from typing import Any
 from nicegui import ui
 
 from coterie.records import Event
+from services.console.components.blocks import card, empty, link, text
+from services.console.components.contexts import PageContext
+from services.console.components.task_watch import Watch
 from services.console.domain.names import Names
-from services.console.parts.blocks import card, empty, link, text
-from services.console.parts.visit import Visit
-from services.console.parts.watching import Watch
 
 MOST_SHOWN = 200
 ICONS = {
@@ -25,7 +25,7 @@ ICONS = {
 BAD = ("failed", "rejected", "suspicious", "refused", "dropped", "declined", "cancelled")
 
 
-async def show(visit: Visit, watch: Watch, names: Names) -> None:
+async def show(context: PageContext, watch: Watch, names: Names) -> None:
     """The log, newest first, which goes on by itself."""
     with card("Event log", "Newest first; it goes on by itself while the task runs."):
         with ui.element("div").classes("c-row"):
@@ -43,7 +43,7 @@ async def show(visit: Visit, watch: Watch, names: Names) -> None:
         result = [event for event in reversed(watch.events) if _fits(event, kind.value, device.value, words_in.value)]
         place.clear()
         with place:
-            _log(visit, names, result, len(watch.events))
+            _log(context, names, result, len(watch.events))
 
     draw()
     for control in (kind, device, words_in):
@@ -67,7 +67,7 @@ def _fits(event: Event, kind: Any, device: Any, words_in: Any) -> bool:
     )
 
 
-def _log(visit: Visit, names: Names, found: list[Event], all_events: int) -> None:
+def _log(context: PageContext, names: Names, found: list[Event], all_events: int) -> None:
     if not found:
         title = "Nothing fits these filters." if all_events else "Nothing happened yet."
         empty("list_alt", title, "Clear a filter to see more." if all_events else "The log fills as the task goes on.")
@@ -81,7 +81,8 @@ def _log(visit: Visit, names: Names, found: list[Event], all_events: int) -> Non
                 text(event.message or event.kind)
                 with ui.element("div").classes("c-row c-small c-faint"):
                     text(
-                        f"{visit.moment(event.at)} · {event.kind}" + (f" · round {event.round}" if event.round else "")
+                        f"{context.moment(event.at)} · {event.kind}"
+                        + (f" · round {event.round}" if event.round else "")
                     )
                     if event.device_id:
                         link(names.device(event.device_id), f"/trust?device={event.device_id}")

@@ -9,17 +9,17 @@ from nicegui import ui
 
 from coterie.errors import CoterieError, NotFound
 from coterie.records import Cell
+from services.console.components.actions import handler
+from services.console.components.blocks import card, empty, facts, note, say
+from services.console.components.charts import palette
+from services.console.components.contexts import PageContext
+from services.console.components.network import network
+from services.console.components.tables import Column, table
+from services.console.components.task_watch import Watch
 from services.console.domain import words
 from services.console.domain.graph import Graph
 from services.console.domain.names import Names
 from services.console.domain.plans import LEGENDS, draw_plan, noise_words, stations_of
-from services.console.parts.acting import doing
-from services.console.parts.blocks import card, empty, facts, note, say
-from services.console.parts.charts import palette
-from services.console.parts.network import network
-from services.console.parts.tables import Column, table
-from services.console.parts.visit import Visit
-from services.console.parts.watching import Watch
 from services.console.wire.platform import Json
 
 COLUMNS = (
@@ -40,7 +40,7 @@ CELL_COLUMNS = (
 )
 
 
-async def show(visit: Visit, watch: Watch, names: Names) -> None:
+async def show(context: PageContext, watch: Watch, names: Names) -> None:
     """The newest plan; a plan made while the page is open is drawn when it comes."""
     place = ui.element("div").classes("c-stack").style("gap: var(--gap)")
     shown = {"version": -1}
@@ -50,11 +50,11 @@ async def show(visit: Visit, watch: Watch, names: Names) -> None:
         if version == shown["version"]:
             return
         shown["version"] = version
-        plan, graph = await asyncio.gather(_plan(visit, watch), _graph(visit, watch))
-        living = await _living(visit) if plan is not None and plan["topology"] == "cells" else frozenset()
+        plan, graph = await asyncio.gather(_plan(context, watch), _graph(context, watch))
+        living = await _living(context) if plan is not None and plan["topology"] == "cells" else frozenset()
         place.clear()
         with place:
-            _draw(visit, watch, names, plan, graph, living)
+            _draw(context, watch, names, plan, graph, living)
 
     await draw()
     watch.listeners.append(lambda: ui.timer(0.01, doing_quietly(draw), once=True) if not place.is_deleted else None)
@@ -72,20 +72,20 @@ def doing_quietly(act: Any) -> Any:
     return handle
 
 
-async def _plan(visit: Visit, watch: Watch) -> Json | None:
+async def _plan(context: PageContext, watch: Watch) -> Json | None:
     try:
-        return await visit.platform.plan(watch.id)
+        return await context.platform.plan(watch.id)
     except NotFound:
         return None
 
 
-async def _graph(visit: Visit, watch: Watch) -> Graph | None:
-    return await visit.house.graphs.graph(visit.platform, task=watch.id)
+async def _graph(context: PageContext, watch: Watch) -> Graph | None:
+    return await context.app.graphs.graph(context.platform, task=watch.id)
 
 
-async def _living(visit: Visit) -> frozenset[str]:
+async def _living(context: PageContext) -> frozenset[str]:
     """Cells that a station serves now."""
-    result = (await visit.platform.get("/v1/cells"))["items"]
+    result = (await context.platform.get("/v1/cells"))["items"]
     return frozenset(cell.id for cell in map(Cell.from_json, result) if cell.station)
 
 
@@ -110,7 +110,7 @@ def _cells(plan: Json, living: frozenset[str]) -> None:
 
 
 def _draw(
-    visit: Visit, watch: Watch, names: Names, plan: Json | None, graph: Graph | None, living: frozenset[str]
+    context: PageContext, watch: Watch, names: Names, plan: Json | None, graph: Graph | None, living: frozenset[str]
 ) -> None:
     if plan is None:
         with card(label="Plan"):
@@ -124,11 +124,11 @@ def _draw(
     drawing = draw_plan(plan, graph, known)
     with card("Who exchanges with whom", f"Plan {plan['version']}: {drawing.said}."):
         network(
-            palette(visit.dark),
+            palette(context.dark),
             drawing,
             f"Plan: {drawing.said}",
-            on_node=doing(visit, lambda kind, node: ui.navigate.to(f"/trust?device={node}&task={watch.id}")),
-            on_link=doing(visit, lambda a, b: ui.navigate.to(f"/trust?device={a}&peer={b}&task={watch.id}")),
+            on_node=handler(context, lambda kind, node: ui.navigate.to(f"/trust?device={node}&task={watch.id}")),
+            on_link=handler(context, lambda a, b: ui.navigate.to(f"/trust?device={a}&peer={b}&task={watch.id}")),
             height=520,
         )
         _legend(plan["topology"])

@@ -8,14 +8,14 @@ from nicegui import ui
 
 from coterie.learning.metrics import headed
 from coterie.records import Round
+from services.console.components.blocks import card, empty, note
+from services.console.components.charts import chart, lines, palette
+from services.console.components.contexts import PageContext
+from services.console.components.tables import Column, state_cell, table
+from services.console.components.task_watch import Watch
 from services.console.domain import words
 from services.console.domain.names import Names
 from services.console.domain.progress import curves, figure_of, metric_names, warnings_of
-from services.console.parts.blocks import card, empty, note
-from services.console.parts.charts import chart, lines, palette
-from services.console.parts.tables import Column, state_cell, table
-from services.console.parts.visit import Visit
-from services.console.parts.watching import Watch
 
 DEFAULT_CURVES = 2
 COLUMNS = (
@@ -30,9 +30,9 @@ COLUMNS = (
 )
 
 
-async def show(visit: Visit, watch: Watch, names: Names) -> None:
+async def show(context: PageContext, watch: Watch, names: Names) -> None:
     """Curves of any metric, and the table of rounds."""
-    board = _Curves(visit, watch)
+    board = _Curves(context, watch)
     watch.listeners.append(board.refresh)
     place = card("Rounds", "Every round with its figures.")
     with place:
@@ -43,7 +43,7 @@ async def show(visit: Visit, watch: Watch, names: Names) -> None:
         with rows:
             for why in warnings_of(watch.events):
                 note("warning", f"The last round warns: {why}.", "warn")
-            _rounds(visit, watch)
+            _rounds(context, watch)
 
     draw_rounds()
     seen = {"state": _state(watch)}
@@ -63,8 +63,8 @@ def _state(watch: Watch) -> list[tuple[int, str]]:
 class _Curves:
     """Metric curves; new rounds are appended without drawing anything anew."""
 
-    def __init__(self, visit: Visit, watch: Watch) -> None:
-        self._visit, self._watch = visit, watch
+    def __init__(self, context: PageContext, watch: Watch) -> None:
+        self._context, self._watch = context, watch
         self._charts: dict[str, ui.echart] = {}
         with card("Metrics", "Means over the devices of each round, of the model it began with."):
             self._select = ui.select([], multiple=True, label="Show").props("outlined dense use-chips")
@@ -88,7 +88,7 @@ class _Curves:
 
     def _options(self, rounds: list[Round], name: str) -> dict[str, Any]:
         head = headed(name, self._watch.task.better)
-        return lines(palette(self._visit.dark), curves(rounds, name), across="round", up=head)
+        return lines(palette(self._context.dark), curves(rounds, name), across="round", up=head)
 
     def refresh(self) -> None:
         """Adds what is new."""
@@ -106,14 +106,14 @@ class _Curves:
                 item.update()
 
 
-def _rounds(visit: Visit, watch: Watch) -> None:
+def _rounds(context: PageContext, watch: Watch) -> None:
     rounds = list(reversed(watch.in_order()))
     metrics = metric_names(rounds)
     heads = [headed(name, watch.task.better) for name in metrics[:6]]
     columns = [*COLUMNS, *(Column(f"m{number}", head, "number") for number, head in enumerate(heads))]
     table(
         columns,
-        [_row(visit, item, metrics) for item in rounds],
+        [_row(context, item, metrics) for item in rounds],
         key="number",
         label="Rounds",
         nothing=("hourglass_empty", "No round has opened.", "The first one opens when the task starts."),
@@ -122,7 +122,7 @@ def _rounds(visit: Visit, watch: Watch) -> None:
     )
 
 
-def _row(visit: Visit, each: Round, metrics: list[str]) -> dict[str, Any]:
+def _row(context: PageContext, each: Round, metrics: list[str]) -> dict[str, Any]:
     took = each.done_at - each.opened_at if each.done_at else 0.0
     return {
         "number": each.number,
@@ -133,7 +133,7 @@ def _row(visit: Visit, each: Round, metrics: list[str]) -> dict[str, Any]:
         "quorum": each.quorum,
         "took": words.span(took) if took else "–",
         "took_sort": took,
-        "opened": visit.moment(each.opened_at),
+        "opened": context.moment(each.opened_at),
         "opened_sort": each.opened_at,
         "plan": each.plan_version,
         "attempt": each.attempt,

@@ -10,12 +10,12 @@ from nicegui import ui
 
 from coterie.learning.metrics import headed
 from coterie.records import Model
+from services.console.components.blocks import card, facts, say
+from services.console.components.contexts import PageContext
+from services.console.components.tables import Column, table
+from services.console.components.task_watch import Watch
 from services.console.domain import words
 from services.console.domain.names import Names
-from services.console.parts.blocks import card, facts, say
-from services.console.parts.tables import Column, table
-from services.console.parts.visit import Visit
-from services.console.parts.watching import Watch
 
 COLUMNS = (
     Column("version", "Version", "number"),
@@ -29,12 +29,12 @@ COLUMNS = (
 )
 
 
-async def show(visit: Visit, watch: Watch, names: Names) -> None:
+async def show(context: PageContext, watch: Watch, names: Names) -> None:
     """Every version, the newest first."""
     place = ui.element("div")
 
     async def draw() -> None:
-        models = await visit.platform.read_all(Model, f"/v1/tasks/{watch.id}/models")
+        models = await context.platform.read_all(Model, f"/v1/tasks/{watch.id}/models")
         place.clear()
         with (
             place,
@@ -43,7 +43,7 @@ async def show(visit: Visit, watch: Watch, names: Names) -> None:
             ),
         ):
             better = watch.task.better
-            rows = [_row(visit, each, better) for each in sorted(models, key=lambda item: (-item.version, item.line))]
+            rows = [_row(context, each, better) for each in sorted(models, key=lambda item: (-item.version, item.line))]
             nothing = ("inventory_2", "There is no version yet.", "The first is made by the first round.")
             table(COLUMNS, rows, key="key", label="Versions", nothing=nothing, csv_name="versions.csv")
 
@@ -64,14 +64,14 @@ def _figures(metrics: Mapping[str, float], better: Mapping[str, str]) -> str:
     return ", ".join(told) or "not measured"
 
 
-def _row(visit: Visit, each: Model, better: Mapping[str, str]) -> dict[str, Any]:
+def _row(context: PageContext, each: Model, better: Mapping[str, str]) -> dict[str, Any]:
     return {
         "key": f"{each.line}-{each.version}",
         "version": each.version,
         "line": each.line,
         "figures": _figures(each.metrics, better),
         "own": _figures(each.evaluated, better),
-        "made": visit.moment(each.created_at),
+        "made": context.moment(each.created_at),
         "size": words.size(each.size_bytes),
         "size_sort": each.size_bytes,
         "digest": f"{each.digest[:16]}…",
@@ -81,7 +81,7 @@ def _row(visit: Visit, each: Model, better: Mapping[str, str]) -> dict[str, Any]
     }
 
 
-async def show_settings(visit: Visit, watch: Watch, names: Names) -> None:
+async def show_settings(context: PageContext, watch: Watch, names: Names) -> None:
     """What was asked for, with every default filled in."""
     task, spec = watch.task, watch.spec
     with card("What was asked for", "With every default filled in."):
@@ -100,9 +100,9 @@ async def show_settings(visit: Visit, watch: Watch, names: Names) -> None:
                 ("Attempts", f"a round is opened again {max(0, spec.max_attempts)} times at most"),
                 ("Starts", "by itself" if spec.auto_start else "when somebody starts it"),
                 ("Seed", str(spec.seed)),
-                ("Created", visit.moment(task.created_at)),
-                ("Started", visit.moment(task.started_at)),
-                ("Ended", visit.moment(task.ended_at)),
+                ("Created", context.moment(task.created_at)),
+                ("Started", context.moment(task.started_at)),
+                ("Ended", context.moment(task.ended_at)),
             ]
         )
     for title, document in (("Training, as devices are told", spec.training), ("Parameters", spec.parameters)):

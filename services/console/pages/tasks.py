@@ -8,12 +8,12 @@ from nicegui import ui
 
 from coterie.records import Task
 from coterie.records.enums import TaskState
+from services.console.components.actions import View, handler
+from services.console.components.blocks import card, heading, link_button
+from services.console.components.contexts import PageContext
+from services.console.components.frame import STAFF, Pages
+from services.console.components.tables import Column, state_cell, table
 from services.console.domain import words
-from services.console.parts.acting import View, doing
-from services.console.parts.blocks import card, heading, link_button
-from services.console.parts.frame import STAFF, Pages
-from services.console.parts.tables import Column, state_cell, table
-from services.console.parts.visit import Visit
 
 REFRESH_SECONDS = 5.0
 MOST_TASKS = 2_000
@@ -39,15 +39,18 @@ def add(pages: Pages) -> None:
     pages.add("/tasks", "Tasks", STAFF, show)
 
 
-async def show(visit: Visit, state: str = "") -> None:
+async def show(context: PageContext, state: str = "") -> None:
     """Draws the page."""
     chosen = {"state": state if state in STATES else ""}
-    with heading("Tasks", "Everything that was published." if visit.is_admin else "What you published."):
+    with heading("Tasks", "Everything that was published." if context.is_admin else "What you published."):
         link_button("New task", "add", "/tasks/new", "c-primary")
     with card(label="Tasks"):
         select = ui.select(STATES, value=chosen["state"], label="State").props("dense outlined").style("width: 180px")
         listing: View[list[Task]] = View(
-            visit, lambda: read(visit, chosen["state"]), lambda found: draw(visit, found), every_seconds=REFRESH_SECONDS
+            context,
+            lambda: read(context, chosen["state"]),
+            lambda found: draw(context, found),
+            every_seconds=REFRESH_SECONDS,
         )
         await listing.refresh()
 
@@ -55,21 +58,21 @@ async def show(visit: Visit, state: str = "") -> None:
         chosen["state"] = str(select.value)
         await listing.refresh()
 
-    select.on_value_change(doing(visit, choose))
+    select.on_value_change(handler(context, choose))
 
 
-async def read(visit: Visit, state: str) -> list[Task]:
+async def read(context: PageContext, state: str) -> list[Task]:
     """The newest tasks in a state."""
-    own = {} if visit.is_admin else {"publisher": visit.person.subject}
-    return await visit.platform.read_all(Task, "/v1/tasks", most=MOST_TASKS, state=state, **own)
+    own = {} if context.is_admin else {"publisher": context.person.subject}
+    return await context.platform.read_all(Task, "/v1/tasks", most=MOST_TASKS, state=state, **own)
 
 
-def draw(visit: Visit, tasks: list[Task]) -> None:
+def draw(context: PageContext, tasks: list[Task]) -> None:
     """The table."""
-    columns = [item for item in COLUMNS if visit.is_admin or item.name != "publisher"]
+    columns = [item for item in COLUMNS if context.is_admin or item.name != "publisher"]
     table(
         columns,
-        [row_of(visit, task) for task in tasks],
+        [row_of(context, task) for task in tasks],
         label="Tasks",
         nothing=NOTHING,
         search=len(tasks) > 5,
@@ -77,7 +80,7 @@ def draw(visit: Visit, tasks: list[Task]) -> None:
     )
 
 
-def row_of(visit: Visit, task: Task) -> dict[str, Any]:
+def row_of(context: PageContext, task: Task) -> dict[str, Any]:
     """One task as a row."""
     spec = task.specification
     done = task.round if task.state is TaskState.FINISHED else max(0, task.round - 1)
@@ -93,7 +96,7 @@ def row_of(visit: Visit, task: Task) -> dict[str, Any]:
         "devices": task.enrolled,
         "escrow": words.credits(spec.escrow_microcredits) if spec.escrow_microcredits else "–",
         "escrow_sort": spec.escrow_microcredits / words.MICRO,
-        "created": visit.moment(task.created_at),
+        "created": context.moment(task.created_at),
         "created_sort": task.created_at,
         "publisher": words.short(task.publisher),
         "publisher_sort": task.publisher,

@@ -10,17 +10,17 @@ from typing import Any
 
 from nicegui import ui
 
+from services.console.components.actions import handler
+from services.console.components.blocks import button, card, empty, heading, say, text
+from services.console.components.charts import palette
+from services.console.components.contexts import PageContext
+from services.console.components.frame import STAFF, Pages
+from services.console.components.network import network, options
 from services.console.domain import words
 from services.console.domain.graph import Graph, Lens, draw
 from services.console.domain.names import Names
 from services.console.domain.network import Drawing
 from services.console.pages.trust_details import show_device, show_tie
-from services.console.parts.acting import doing
-from services.console.parts.blocks import button, card, empty, heading, say, text
-from services.console.parts.charts import palette
-from services.console.parts.frame import STAFF, Pages
-from services.console.parts.network import network, options
-from services.console.parts.visit import Visit
 from services.console.wire.platform import Json
 
 DAY = 86_400.0
@@ -32,15 +32,15 @@ def add(pages: Pages) -> None:
     pages.add("/trust", "Trust", STAFF, show)
 
 
-async def show(visit: Visit, task: str = "", device: str = "", peer: str = "") -> None:
+async def show(context: PageContext, task: str = "", device: str = "", peer: str = "") -> None:
     """Draws the page; `device` opens a profile, with `peer` the explanation of their tie."""
     with heading("Trust", "Who trusts whom, from what devices did together."):
         pass
-    if not visit.is_admin and not task:
-        task = await _choose_task(visit)
+    if not context.is_admin and not task:
+        task = await _choose_task(context)
         if not task:
             return
-    board = Board(visit, task)
+    board = Board(context, task)
     await board.build()
     if device and peer:
         await board.open_tie(device, peer)
@@ -48,9 +48,9 @@ async def show(visit: Visit, task: str = "", device: str = "", peer: str = "") -
         await board.focus(device)
 
 
-async def _choose_task(visit: Visit) -> str:
+async def _choose_task(context: PageContext) -> str:
     """Publishers see the ties among the devices of one of their tasks."""
-    tasks, _ = await visit.platform.page("/v1/tasks", publisher=visit.person.subject)
+    tasks, _ = await context.platform.page("/v1/tasks", publisher=context.person.subject)
     if not tasks:
         with card(label="Trust"):
             empty(
@@ -65,16 +65,16 @@ async def _choose_task(visit: Visit) -> str:
     return str(tasks[0]["id"])
 
 
-async def owners_of(visit: Visit) -> dict[str, Json]:
+async def owners_of(context: PageContext) -> dict[str, Json]:
     """Owners by id, for those who may know them."""
-    return await visit.house.directory.owners(visit.platform) if visit.is_admin else {}
+    return await context.app.directory.owners(context.platform) if context.is_admin else {}
 
 
 class Board:
     """The graph with its controls on the left, what was clicked on the right."""
 
-    def __init__(self, visit: Visit, task: str) -> None:
-        self._visit, self._task = visit, task
+    def __init__(self, context: PageContext, task: str) -> None:
+        self._context, self._task = context, task
         self._lens, self._at = Lens(), 0.0
         self._graph: Graph | None = None
         self._names = Names()
@@ -102,32 +102,32 @@ class Board:
         self._draw()
 
     async def _read(self, *, fresh: bool = False) -> None:
-        visit, house = self._visit, self._visit.house
+        context, app = self._context, self._context.app
         graph, owners = await asyncio.gather(
-            house.graphs.graph(visit.platform, task=self._task, at=self._at, fresh=fresh), owners_of(visit)
+            app.graphs.graph(context.platform, task=self._task, at=self._at, fresh=fresh), owners_of(context)
         )
         self._graph, self._names = graph, Names({device["id"]: dict(device) for device in graph.devices}, owners)
 
     def _build_controls(self) -> None:
-        visit = self._visit
+        context = self._context
         with self._controls:
             with ui.element("div").classes("c-find"):
                 search = ui.input("Find a device").props("outlined dense clearable debounce=150 autocomplete=off")
                 self._hits = ui.element("div").classes("c-hits")
-            search.on_value_change(doing(visit, lambda event: self._suggest(str(event.value or ""))))
+            search.on_value_change(handler(context, lambda event: self._suggest(str(event.value or ""))))
             by = ui.toggle({"community": "Communities", "owner": "Owners"}, value="community").props("no-caps dense")
-            by.on_value_change(doing(visit, lambda event: self._change(by=event.value, group=-1)))
+            by.on_value_change(handler(context, lambda event: self._change(by=event.value, group=-1)))
             with ui.element("label").classes("c-small c-faint").style("flex: 1 1 110px; max-width: 150px"):
                 least_text = text("Ties of any trust")
                 least = ui.slider(min=0, max=0.95, step=0.05, value=0).props('aria-label="Least trust" debounce=100')
                 least.on_value_change(lambda event: least_text.set_text(_least_words(event.value)))
-                least.on_value_change(doing(visit, lambda event: self._change(least=float(event.value))))
+                least.on_value_change(handler(context, lambda event: self._change(least=float(event.value))))
             with ui.element("label").classes("c-small c-faint").style("flex: 1 1 110px; max-width: 150px"):
                 self._when = text("As it is now")
                 past = ui.slider(min=-MOST_DAYS, max=0, step=1, value=0).props('aria-label="Days ago"')
                 past.on_value_change(lambda event: self._when.set_text(self._when_words(int(event.value))))
-                past.on("change", doing(visit, lambda: self._travel(int(past.value))), args=[])
-            again = ui.button(icon="refresh", on_click=doing(visit, self._anew), color=None)
+                past.on("change", handler(context, lambda: self._travel(int(past.value))), args=[])
+            again = ui.button(icon="refresh", on_click=handler(context, self._anew), color=None)
             again.props('flat round dense aria-label="Read the graph anew"').tooltip("Read anew")
 
     def _suggest(self, typed: str) -> None:
@@ -137,7 +137,7 @@ class Board:
         with self._hits:
             for number in result:
                 hit = say("button", self._graph.names[number], "c-peer")
-                hit.on("click", doing(self._visit, partial(self._found, self._graph.ids[number])), args=[])
+                hit.on("click", handler(self._context, partial(self._found, self._graph.ids[number])), args=[])
             if typed and not result:
                 text("No device is called so.", "c-faint c-small")
 
@@ -171,7 +171,7 @@ class Board:
             self._build_chart(drawing, said)
         else:  # the chart that is there takes the new drawing: nothing flickers, and it is quick
             self._chart.options.clear()
-            self._chart.options.update(options(palette(self._visit.dark), drawing))
+            self._chart.options.update(options(palette(self._context.dark), drawing))
             self._chart.props["aria-label"] = f"Trust graph: {said}"
             self._chart.update()
             self._said.set_text(said)
@@ -181,16 +181,16 @@ class Board:
         self._place.clear()
         self._chart = None
         with self._place:
-            self._everybody = button("Back to everybody", "arrow_back", doing(self._visit, self._back))
+            self._everybody = button("Back to everybody", "arrow_back", handler(self._context, self._back))
             if not drawing.nodes:
                 empty("hub", "Nobody is here yet.", "Devices appear when they register with an enrolment token.")
                 return
             self._chart = network(
-                palette(self._visit.dark),
+                palette(self._context.dark),
                 drawing,
                 f"Trust graph: {said}",
-                on_node=doing(self._visit, self._clicked),
-                on_link=doing(self._visit, self.open_tie),
+                on_node=handler(self._context, self._clicked),
+                on_link=handler(self._context, self.open_tie),
             )
             self._said = text(said, "c-faint c-small")
             self._said.props["data-said"] = ""
@@ -210,13 +210,13 @@ class Board:
         self._change(device=device_id)
         with self._side:
             self._side.clear()
-            await show_device(self._visit, device_id, self._names, self._graph, self.open_tie)
+            await show_device(self._context, device_id, self._names, self._graph, self.open_tie)
 
     async def open_tie(self, a: str, b: str) -> None:
         """Why two devices trust each other."""
         self._side.clear()
         with self._side:
-            await show_tie(self._visit, a, b, self._names, self._graph)
+            await show_tie(self._context, a, b, self._names, self._graph)
 
 
 def _least_words(value: float) -> str:

@@ -8,13 +8,13 @@ from typing import Any
 
 from nicegui import ui
 
+from services.console.components.actions import handler
+from services.console.components.blocks import bar, card, chip, facts, link, link_button, note, text
+from services.console.components.charts import chart, lines, palette
+from services.console.components.contexts import PageContext
 from services.console.domain import words
 from services.console.domain.graph import Graph
 from services.console.domain.names import Names
-from services.console.parts.acting import doing
-from services.console.parts.blocks import bar, card, chip, facts, link, link_button, note, text
-from services.console.parts.charts import chart, lines, palette
-from services.console.parts.visit import Visit
 from services.console.wire.platform import Json
 
 MOST_PEERS = 15
@@ -28,10 +28,10 @@ STATES = {
 
 
 async def show_device(
-    visit: Visit, device_id: str, names: Names, graph: Graph | None, open_tie: Callable[[str, str], Any]
+    context: PageContext, device_id: str, names: Names, graph: Graph | None, open_tie: Callable[[str, str], Any]
 ) -> None:
     """A device's profile, those it trusts most, and what it did lately."""
-    device, peers = await asyncio.gather(_device(visit, device_id, graph), _peers(visit, device_id, graph))
+    device, peers = await asyncio.gather(_device(context, device_id, graph), _peers(context, device_id, graph))
     with card(device["name"]):
         with ui.element("div").classes("c-row"):
             chip(device["state"])
@@ -40,15 +40,15 @@ async def show_device(
             [
                 ("Owner", names.owner(device["owner_id"])),
                 ("Brand and model", " ".join(filter(None, (device["brand"], device["model"]))) or "not given"),
-                ("Last heard of", visit.ago(device["last_seen_at"])),
-                ("Registered", visit.moment(device["registered_at"])),
+                ("Last heard of", context.ago(device["last_seen_at"])),
+                ("Registered", context.moment(device["registered_at"])),
                 ("Keys", f"version {device['key_version']}"),
                 ("Place", _place(device)),
                 ("Link", _link(device)),
                 ("Id", device["id"]),
             ]
         )
-        if visit.is_admin:
+        if context.is_admin:
             link_button("Privacy spent", "shield", f"/privacy?device={device_id}")
             link_button("Earnings", "payments", f"/payments?account=device:{device_id}")
     with card("Trusts most", "Trust goes from 0, not at all, to 1, fully."):
@@ -58,21 +58,21 @@ async def show_device(
                 "c-faint",
             )
         for peer in peers:
-            _peer(visit, device_id, peer, names, open_tie)
-    if visit.is_admin:
-        await _history(visit, device_id, names)
+            _peer(context, device_id, peer, names, open_tie)
+    if context.is_admin:
+        await _history(context, device_id, names)
 
 
-async def _device(visit: Visit, device_id: str, graph: Graph | None) -> Json:
-    if visit.is_admin:
-        return await visit.platform.get(f"/v1/devices/{device_id}")
+async def _device(context: PageContext, device_id: str, graph: Graph | None) -> Json:
+    if context.is_admin:
+        return await context.platform.get(f"/v1/devices/{device_id}")
     assert graph is not None
     return dict(graph.devices[graph.number_of[device_id]])
 
 
-async def _peers(visit: Visit, device_id: str, graph: Graph | None) -> list[Json]:
-    if visit.is_admin:
-        return list((await visit.platform.get(f"/v1/trust/peers/{device_id}", limit=MOST_PEERS))["items"])
+async def _peers(context: PageContext, device_id: str, graph: Graph | None) -> list[Json]:
+    if context.is_admin:
+        return list((await context.platform.get(f"/v1/trust/peers/{device_id}", limit=MOST_PEERS))["items"])
     assert graph is not None
     centre = graph.number_of[device_id]
     ties = [(graph.b[t], t) for t in (graph.a == centre).nonzero()[0]]
@@ -81,7 +81,7 @@ async def _peers(visit: Visit, device_id: str, graph: Graph | None) -> list[Json
     return sorted(result, key=lambda item: -float(item["trust"]))[:MOST_PEERS]
 
 
-def _peer(visit: Visit, device_id: str, peer: Json, names: Names, open_tie: Callable[[str, str], Any]) -> None:
+def _peer(context: PageContext, device_id: str, peer: Json, names: Names, open_tie: Callable[[str, str], Any]) -> None:
     other, trust = str(peer["device_id"]), float(peer["trust"])
     name = names.device(other)
     with ui.element("button").classes("c-peer") as row:
@@ -90,19 +90,19 @@ def _peer(visit: Visit, device_id: str, peer: Json, names: Names, open_tie: Call
         with ui.element("div").style("width: 90px; flex: none"):
             bar(trust, f"Trust in {name}", thin=True)
         text(f"{trust:.2f}", "c-num")
-    row.on("click", doing(visit, lambda: open_tie(device_id, other)), args=[])
+    row.on("click", handler(context, lambda: open_tie(device_id, other)), args=[])
 
 
-async def _history(visit: Visit, device_id: str, names: Names) -> None:
-    items, _ = await visit.platform.page("/v1/interactions", device_a=device_id, limit=MOST_INTERACTIONS)
+async def _history(context: PageContext, device_id: str, names: Names) -> None:
+    items, _ = await context.platform.page("/v1/interactions", device_a=device_id, limit=MOST_INTERACTIONS)
     with card("Lately", "What it did with others, newest first."):
         if not items:
             text("Nothing was recorded.", "c-faint")
         for item in items:
-            _interaction(visit, device_id, item, names)
+            _interaction(context, device_id, item, names)
 
 
-def _interaction(visit: Visit, device_id: str, each: Json, names: Names) -> None:
+def _interaction(context: PageContext, device_id: str, each: Json, names: Names) -> None:
     other = each["device_b"] if each["device_a"] == device_id else each["device_a"]
     with ui.element("div").classes("c-item"):
         good = each["positive"]
@@ -114,17 +114,17 @@ def _interaction(visit: Visit, device_id: str, each: Json, names: Names) -> None
             lasted = f", {words.span(each['duration_seconds'])}" if each["duration_seconds"] else ""
             counts = STATES.get(each.get("state", ""), "")
             text(f"{did} with {names.device(other)} went {'well' if good else 'badly'}{lasted}{counts}")
-            text(f"{visit.ago(each['at'])}{' · ' + each['note'] if each['note'] else ''}", "c-faint c-small")
+            text(f"{context.ago(each['at'])}{' · ' + each['note'] if each['note'] else ''}", "c-faint c-small")
 
 
-async def show_tie(visit: Visit, a: str, b: str, names: Names, graph: Graph | None) -> None:
+async def show_tie(context: PageContext, a: str, b: str, names: Names, graph: Graph | None) -> None:
     """Why two devices trust each other, in words; admins also see the course of it."""
     with card(f"{names.device(a)} and {names.device(b)}"):
-        if not visit.is_admin:
+        if not context.is_admin:
             _tie_of_graph(a, b, graph)
             return
         pair, history = await asyncio.gather(
-            visit.platform.get(f"/v1/trust/pairs/{a}/{b}"), visit.platform.get(f"/v1/trust/pairs/{a}/{b}/history")
+            context.platform.get(f"/v1/trust/pairs/{a}/{b}"), context.platform.get(f"/v1/trust/pairs/{a}/{b}/history")
         )
         text(pair["text"])
         facts(
@@ -135,7 +135,7 @@ async def show_tie(visit: Visit, a: str, b: str, names: Names, graph: Graph | No
                 ("Went well", f"{pair['positive_count']:,}"),
                 ("Went badly", f"{pair['negative_count']:,}"),
                 ("Unconfirmed", f"{pair.get('unconfirmed_count', 0):,} wait for the other end"),
-                ("Last time", visit.ago(pair["last_at"])),
+                ("Last time", context.ago(pair["last_at"])),
             ]
         )
         _path(pair, names)
@@ -143,7 +143,7 @@ async def show_tie(visit: Visit, a: str, b: str, names: Names, graph: Graph | No
             note("diversity_3", f"{relation['kind']} ({relation['strength']:.2f}): {relation['because']}")
         points = [(item["at"] * 1000.0, item["direct"]) for item in history["items"]]
         if len(points) > 1:
-            colours = palette(visit.dark)
+            colours = palette(context.dark)
             curve = lines(colours, [("direct trust", points)], across="", up="direct trust", time=True)
             chart(curve, "Direct trust of the pair over time", height=200)
     with ui.element("div").classes("c-row"):

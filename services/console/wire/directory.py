@@ -26,7 +26,7 @@ class Directory:
 
     async def owners(self, platform: Platform, *, fresh_seconds: float = 300.0) -> dict[str, Json]:
         """Owners by id."""
-        self._demand_admin(platform)
+        self._require_admin(platform)
         async with self._reading_owners:
             if self._now() - self._owners_at > fresh_seconds:
                 owners = await platform.all("/v1/owners")
@@ -35,7 +35,7 @@ class Directory:
 
     async def names(self, platform: Platform, *, fresh_seconds: float = FRESH_SECONDS) -> Names:
         """Everybody's names; read anew when what is known is older than `fresh_seconds`."""
-        self._demand_admin(platform)
+        self._require_admin(platform)
         async with self._reading:
             if self._now() - self._names.at > fresh_seconds:
                 devices, owners = await asyncio.gather(
@@ -45,7 +45,7 @@ class Directory:
         return self._names
 
     @staticmethod
-    def _demand_admin(platform: Platform) -> None:
-        platform.demand_session()
+    def _require_admin(platform: Platform) -> None:
+        platform.require_session()
         if platform.person.role != "admin":
             raise NotForYou("the list of all devices and owners is for admins")

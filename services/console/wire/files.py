@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 
 from coterie.errors import CoterieError, Refused
+from services.console.components.contexts import AppContext, PageContext
+from services.console.components.frame import sign_in_address
 from services.console.errors import SignedOut
-from services.console.parts.frame import sign_in_address
-from services.console.parts.visit import House, Visit
 
 PIECE_BYTES = 1 << 18
 Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
@@ -21,36 +21,36 @@ Id = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.:-]{1,128}$")]
 IdFilter = Annotated[str, Query(pattern=r"^[A-Za-z0-9_.:-]{0,128}$")]
 
 
-def files(house: House) -> APIRouter:
+def files(app: AppContext) -> APIRouter:
     """The routes of downloads."""
     routes = APIRouter(prefix="/files")
 
     @routes.get("/models/{digest}")
     async def model(request: Request, digest: Digest) -> Response:
-        return await _passed_on(house, request, f"/v1/models/{digest}", f"model-{digest[:12]}.safetensors")
+        return await _passed_on(app, request, f"/v1/models/{digest}", f"model-{digest[:12]}.safetensors")
 
     @routes.get("/statements/{account}")
     async def statement(request: Request, account: Id) -> Response:
         name = f"statement-{account.replace(':', '-')}.csv"
-        return await _passed_on(house, request, f"/v1/accounts/{account}/statement", name, format="csv")
+        return await _passed_on(app, request, f"/v1/accounts/{account}/statement", name, format="csv")
 
     @routes.get("/payments")
     async def payments(request: Request, task: IdFilter = "", device: IdFilter = "", owner: IdFilter = "") -> Response:
         return await _passed_on(
-            house, request, "/v1/payments", "payments.csv", task=task, device=device, owner=owner, format="csv"
+            app, request, "/v1/payments", "payments.csv", task=task, device=device, owner=owner, format="csv"
         )
 
     return routes
 
 
-async def _passed_on(house: House, request: Request, path: str, name: str, **params: str) -> Response:
-    session = house.session_of(request.cookies)
+async def _passed_on(app: AppContext, request: Request, path: str, name: str, **params: str) -> Response:
+    session = app.session_of(request.cookies)
     if session is None:
         return RedirectResponse(sign_in_address(request), 303)
-    house.sessions.touch(session)
+    app.sessions.touch(session)
     stack = AsyncExitStack()
     try:
-        got = await stack.enter_async_context(Visit.of(house, session, request).platform.stream(path, **params))
+        got = await stack.enter_async_context(PageContext.of(app, session, request).platform.stream(path, **params))
     except SignedOut as error:
         return RedirectResponse(sign_in_address(request, str(error)), 303)
     except CoterieError as error:

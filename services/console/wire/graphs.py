@@ -30,7 +30,7 @@ class Graphs:
 
     async def graph(self, platform: Platform, *, task: str = "", at: float = 0.0, fresh: bool = False) -> Graph:
         """The graph of a task's devices, or of all; `fresh` reads it anew."""
-        platform.demand_session()
+        platform.require_session()
         person = platform.person
         place = ("admin" if person.role == "admin" else person.subject, task, at)
         async with self._reading.setdefault(place, asyncio.Lock()):

@@ -30,7 +30,7 @@ LONG_SECONDS = 300.0
 AWAY = "The platform does not answer just now. Check that the gateway runs; this page tries again by itself."
 
 
-class Wire:
+class GatewayClient:
     """Connections to the gateway, shared by everybody who is signed in."""
 
     def __init__(self, url: str, ca: str = "") -> None:
@@ -85,9 +85,9 @@ def problem_of(status: int, content: bytes) -> Refused:
     return refusal(status, document if isinstance(document, dict) else {})
 
 
-async def identify(wire: Wire, api_key: str) -> Person:
+async def identify(gateway: GatewayClient, api_key: str) -> Person:
     """Whom an API key speaks for."""
-    me = await wire.ask("GET", "/v1/me", api_key)
+    me = await gateway.ask("GET", "/v1/me", api_key)
     names = ("role", "subject", "name", "owner_id", "key_id", "link_id")
     return Person(*(str(me.get(name, "")) for name in names))
 
@@ -95,8 +95,8 @@ async def identify(wire: Wire, api_key: str) -> Person:
 class Platform:
     """One session's view of the platform."""
 
-    def __init__(self, wire: Wire, sessions: Sessions, session: Session) -> None:
-        self._wire, self._sessions, self._session = wire, sessions, session
+    def __init__(self, gateway: GatewayClient, sessions: Sessions, session: Session) -> None:
+        self._gateway, self._sessions, self._session = gateway, sessions, session
 
     @property
     def person(self) -> Person:
@@ -105,23 +105,25 @@ class Platform:
 
     async def ask(self, method: str, path: str, **options: Any) -> Any:
         """Any route, with the session's key."""
-        self.demand_session()
+        self.require_session()
         try:
-            return await self._wire.ask(method, path, self._session.api_key, **options)
+            return await self._gateway.ask(method, path, self._session.api_key, **options)
         except Unauthenticated as error:
             self._sessions.end(self._session, "You were signed out: the platform does not know your key any more.")
             raise SignedOut(self._session.ended) from error
 
-    def demand_session(self) -> None:
+    def require_session(self) -> None:
         """Raises when the session has ended."""
-        if not self._sessions.lasts(self._session):
+        if not self._sessions.is_live(self._session):
             raise SignedOut(self._session.ended)
 
     @asynccontextmanager
     async def stream(self, path: str, **params: Any) -> AsyncIterator[httpx.Response]:
         """A download, passed on piece by piece."""
-        self.demand_session()
-        async with self._wire.open("GET", path, self._session.api_key, params=params, wait_seconds=LONG_SECONDS) as got:
+        self.require_session()
+        async with self._gateway.open(
+            "GET", path, self._session.api_key, params=params, wait_seconds=LONG_SECONDS
+        ) as got:
             if not got.is_success:
                 raise problem_of(got.status_code, await got.aread())
             yield got
@@ -170,13 +172,13 @@ class Platform:
 
     async def health(self) -> Json:
         """Which services answer; an answer also when some do not."""
-        async with self._wire.open("GET", "/health/ready", "") as response:
+        async with self._gateway.open("GET", "/health/ready", "") as response:
             content = await response.aread()
         return dict(json.loads(content))
 
     async def contract(self) -> Json:
         """The gateway's OpenAPI document."""
-        return dict(await self._wire.ask("GET", "/openapi.json"))
+        return dict(await self._gateway.ask("GET", "/openapi.json"))
 
     async def count_blobs(self) -> Json:
         """How much is stored, and how much of it nobody needs; removes nothing."""

@@ -24,7 +24,7 @@ class Reports:
 
     async def of(self, platform: Platform, device_ids: Iterable[str], delta: float = 0.0) -> list[Json]:
         """Each device's report; a few are asked for at a time, so that the platform serves others too."""
-        platform.demand_session()
+        platform.require_session()
         if platform.person.role != "admin":
             raise NotForYou("what all devices have spent is for admins")
         gate = asyncio.Semaphore(AT_A_TIME)

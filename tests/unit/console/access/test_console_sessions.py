@@ -74,7 +74,7 @@ def test_signing_out_forgets_the_key_at_once(sessions: Sessions) -> None:
     assert session is not None
     sessions.end(session)
     assert sessions.find(cookie) is None
-    assert not sessions.lasts(session)
+    assert not sessions.is_live(session)
     assert session.api_key == ""
 
 

@@ -11,14 +11,14 @@ import pytest
 from coterie.records import Offer, Participation, Quote, Round, Task
 from coterie.records.enums import QuoteStatus, TaskState
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
-from services.console.domain.attention import matters_of
+from services.console.domain.alerts import list_alerts
 from services.console.domain.graph import MOST_NODES, Graph
-from services.console.domain.hiding import promise, who_sees
 from services.console.domain.names import Names
 from services.console.domain.network import PLATFORM
 from services.console.domain.plans import LEGENDS, draw_plan, stations_of
 from services.console.domain.prices import course
 from services.console.domain.progress import contributions, curves, metric_names, seconds_left
+from services.console.domain.visibility import promise, who_sees
 from services.gateway.wire.convert import to_json
 
 NAMES = {f"d{n}": f"device {n}" for n in range(6)}
@@ -221,7 +221,7 @@ def test_what_needs_a_person_comes_with_its_reason_the_gravest_first() -> None:
     device = {"id": "d0", "name": "phone", "owner_id": "o", "key_version": 2, "state": "active", "last_seen_at": 0}
     names = Names({"d0": device}, {"o": {"name": "Ada"}})
     tasks = [task("failed", 9_000.0, 0.0), task("created", 0.0, 0.0), task("finished", 9_500.0, 0.0)]
-    found = matters_of(tasks, names, ["odd", "odder"], now=10_000.0, recent_seconds=5_000.0)
+    found = list_alerts(tasks, names, ["odd", "odder"], now=10_000.0, recent_seconds=5_000.0)
     assert [item.title for item in found] == [
         "failed failed",
         "phone changed its keys",
@@ -230,7 +230,7 @@ def test_what_needs_a_person_comes_with_its_reason_the_gravest_first() -> None:
     ]
     assert found[0].what == "too few devices"
     assert "Ada" in found[1].what
-    assert matters_of(tasks[:1], Names(), [], now=20_000.0, recent_seconds=5_000.0) == []
+    assert list_alerts(tasks[:1], Names(), [], now=20_000.0, recent_seconds=5_000.0) == []
 
 
 def test_disputed_verdict_names_disputing_parties_for_at_most_a_week() -> None:
@@ -238,7 +238,7 @@ def test_disputed_verdict_names_disputing_parties_for_at_most_a_week() -> None:
     event = {"device_id": "dev_a", "round": 3, "at": 9_000.0, "message": "says of dev_h's verdict: it came in time"}
     event["kind"] = "verdict.disputed"
     names = Names({"dev_a": {"name": "phone", "key_version": 1, "state": "active"}})
-    (result,) = matters_of([task], names, [], now=10_000.0, recent_seconds=5_000.0, events=[(task, event)])
+    (result,) = list_alerts([task], names, [], now=10_000.0, recent_seconds=5_000.0, events=[(task, event)])
     assert (result.title, result.href, result.at) == ("phone disputes a verdict in digits", "/tasks/tsk_1", 9_000.0)
     assert result.what == "Round 3: it says of dev_h's verdict: it came in time"
-    assert matters_of([task], names, [], now=20_000.0, recent_seconds=5_000.0, events=[(task, event)]) == []
+    assert list_alerts([task], names, [], now=20_000.0, recent_seconds=5_000.0, events=[(task, event)]) == []

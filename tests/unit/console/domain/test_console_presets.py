@@ -15,7 +15,6 @@ from services.aggregation.domain.rules.choice import choose
 from services.console.domain.consequences import consequences, plan_of, what_if_clusters
 from services.console.domain.fields import STEPPING, Field
 from services.console.domain.graph import Graph
-from services.console.domain.hiding import who_sees
 from services.console.domain.presets import (
     AXES,
     BY_NAME,
@@ -26,6 +25,7 @@ from services.console.domain.presets import (
     shown,
     specification,
 )
+from services.console.domain.visibility import who_sees
 
 CONTRACT = {"rounds": {"minimum": 1, "maximum": 100_000}, "escrow_microcredits": {"minimum": 0, "maximum": 2**63 - 1}}
 
@@ -82,7 +82,7 @@ def test_rule_pace_and_pay_of_a_star_are_sent_with_what_each_needs() -> None:
     chosen = values | {"rule": "nnm+trimmed-mean", "mode": "asynchronous", "incentive": "contribution", "escrow": 5}
     spec = specification(preset, "n", "", chosen, auto_start=False)
     assert spec["parameters"]["rule"] == {"f": 1}
-    assert spec["parameters"]["mode"] == {"buffer": 3}
+    assert spec["parameters"]["asynchronous"] == {"buffer": 3}
     assert spec["escrow_microcredits"] == 5_000_000
     assert axes_of(spec)["incentive"] == "contribution"
 

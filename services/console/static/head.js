@@ -2,7 +2,7 @@
 // for that. The choice itself stays in this browser: "light", "dark", or nothing for the system's own.
 (() => {
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  const effective = () => localStorage.getItem("coterie-look") || (dark.matches ? "dark" : "light");
+  const effective = () => localStorage.getItem("coterie-theme") || (dark.matches ? "dark" : "light");
   const tell = (name, value) => {
     const before = document.cookie.split("; ").find((each) => each.startsWith(name + "="));
     const cookie = `${name}=${encodeURIComponent(value)}`;
@@ -11,13 +11,13 @@
     return document.cookie.includes(cookie);
   };
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
-  const changed = [tell("coterie-look", effective()), tell("coterie-zone", zone)].some(Boolean);
-  document.documentElement.dataset.look = effective();
+  const changed = [tell("coterie-theme", effective()), tell("coterie-zone", zone)].some(Boolean);
+  document.documentElement.dataset.theme = effective();
   if (changed && document.documentElement.dataset.drawn !== undefined) location.reload();
   dark.addEventListener("change", () => {
-    document.documentElement.dataset.look = effective();
+    document.documentElement.dataset.theme = effective();
     const drawn = document.documentElement.dataset.drawn !== undefined; // other pages follow by style alone
-    if (tell("coterie-look", effective()) && drawn) location.reload();
+    if (tell("coterie-theme", effective()) && drawn) location.reload();
   });
   if (document.documentElement.dataset.drawn !== undefined) {
     // A session that ended elsewhere, or with the console's restart, leaves no page behind that looks alive.
@@ -32,9 +32,9 @@
     setInterval(ask, 20000);
     document.addEventListener("visibilitychange", ask);
   }
-  window.coterieLook = () => {
-    localStorage.setItem("coterie-look", effective() === "dark" ? "light" : "dark");
-    tell("coterie-look", effective());
+  window.coterieToggleTheme = () => {
+    localStorage.setItem("coterie-theme", effective() === "dark" ? "light" : "dark");
+    tell("coterie-theme", effective());
     location.reload();
   };
 })();

@@ -8,9 +8,9 @@ from starlette.responses import HTMLResponse
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title} · Coterie</title>
-<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="/look/mark.svg">
-<link rel="stylesheet" href="/look/console.css"><script src="/look/head.js"></script></head>
-<body class="c-plain-page"><main><div class="c-brand"><img src="/look/mark.svg" alt=""> Coterie</div>
+<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="/static/mark.svg">
+<link rel="stylesheet" href="/static/console.css"><script src="/static/head.js"></script></head>
+<body class="c-plain-page"><main><div class="c-brand"><img src="/static/mark.svg" alt=""> Coterie</div>
 <h1>{title}</h1>{body}</main></body></html>"""
 
 

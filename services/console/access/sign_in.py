@@ -14,10 +14,10 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 
 from coterie.errors import CoterieError, Refused, Unauthenticated
 from services.console.access.sessions import Person, Tries
+from services.console.components.contexts import AppContext
+from services.console.components.frame import home_of
+from services.console.components.plain_pages import plain_page
 from services.console.errors import TooManyTries
-from services.console.parts.frame import home_of
-from services.console.parts.plain import plain_page
-from services.console.parts.visit import House
 from services.console.wire.platform import identify
 from services.kit.observability.logs import get_logger
 
@@ -28,7 +28,7 @@ _FORM = """{remark}
 <label>API key<input type="password" name="api_key" required autofocus autocomplete="current-password"
  spellcheck="false" maxlength="512"></label><button type="submit">Sign in</button></form>
 <div id="browsers" class="c-stack" hidden><p id="browser-remark" class="c-note warn" role="alert" hidden></p>
-</div><script src="/look/owner.js"></script><script>coterieSignIn()</script>
+</div><script src="/static/owner.js"></script><script>coterieSignIn()</script>
 <details><summary>Where do I find my key?</summary>
 <p>Admins: the first key is in the platform's data folder, <code>admin.key</code>; <code>docker compose exec trust cat
 /data/admin.key</code> with Compose.<br>Publishers: an admin makes one with <code>coterie keys create publisher
@@ -40,17 +40,17 @@ browser signs, and your device believes nobody else.</p><p>Do so only if you mad
 <p id="remark" class="c-note warn" role="alert" hidden></p>
 <button id="link" type="button" hidden>Link this browser</button>
 <noscript><p class="c-note warn">Linking needs JavaScript.</p></noscript>
-<script src="/look/owner.js"></script><script>coterieLink()</script>"""
+<script src="/static/owner.js"></script><script>coterieLink()</script>"""
 
 
-def door(house: House) -> APIRouter:
+def sign_in_routes(app: AppContext) -> APIRouter:
     """The routes of the sign-in page."""
     routes = APIRouter()
-    tries = Tries(house.settings.console_sign_ins_per_minute)
+    tries = Tries(app.settings.console_sign_ins_per_minute)
 
     @routes.get("/signin")
     async def show(request: Request, next: str = "/", why: str = "") -> Response:
-        session = house.session_of(request.cookies)
+        session = app.session_of(request.cookies)
         if session is not None and not why:
             return RedirectResponse(first_page(session.person.role, next), 303)
         return sign_in_page(safe_next(next), why[:300])
@@ -64,14 +64,14 @@ def door(house: House) -> APIRouter:
                 raise TooManyTries("Too many tries from here; wait a minute and try again.")
             if not 0 < len(key) <= MOST_KEY_CHARACTERS or not key.isascii() or not key.isprintable():
                 raise Unauthenticated("This is no API key of this platform; check that all of it was pasted.")
-            person = await identify(house.wire, key)
+            person = await identify(app.gateway, key)
         except Unauthenticated:
             return sign_in_page(
                 safe_next(next), "The platform does not know this key; check that all of it was pasted.", 401
             )
         except CoterieError as error:
             return sign_in_page(safe_next(next), str(error), 429 if isinstance(error, TooManyTries) else 503)
-        return begin_session(house, person, key, RedirectResponse(first_page(person.role, next), 303))
+        return begin_session(app, person, key, RedirectResponse(first_page(person.role, next), 303))
 
     @routes.get("/link")
     async def offer() -> Response:
@@ -83,7 +83,7 @@ def door(house: House) -> APIRouter:
 
         async def enter() -> Response:
             path, taken = f"/v1/links/{claim.link}", claim.model_dump(exclude={"link", "at_milliseconds", "signature"})
-            await house.wire.ask("POST", f"{path}/claim", json=taken)
+            await app.gateway.ask("POST", f"{path}/claim", json=taken)
             return await signed_in(claim)
 
         return await _let_in(request, enter)
@@ -95,10 +95,10 @@ def door(house: House) -> APIRouter:
 
     async def signed_in(signed: Signed) -> Response:
         body = signed.model_dump(include={"at_milliseconds", "signature"})
-        made = await house.wire.ask("POST", f"/v1/links/{signed.link}/sessions", json=body)
-        person = await identify(house.wire, made["api_key"])
+        made = await app.gateway.ask("POST", f"/v1/links/{signed.link}/sessions", json=body)
+        person = await identify(app.gateway, made["api_key"])
         told = JSONResponse({"device": person.subject, "name": person.name})
-        return begin_session(house, person, made["api_key"], told)
+        return begin_session(app, person, made["api_key"], told)
 
     async def _let_in(request: Request, enter: Callable[[], Awaitable[Response]]) -> Response:
         try:
@@ -114,16 +114,16 @@ def door(house: House) -> APIRouter:
     @routes.get("/session")
     async def ask(request: Request) -> Response:
         """Whether the browser is still signed in; asking is no use of the session."""
-        signed_in = house.session_of(request.cookies) is not None
+        signed_in = app.session_of(request.cookies) is not None
         return JSONResponse({"signed_in": signed_in}, headers={"Cache-Control": "no-store"})
 
     @routes.post("/signout")
     async def sign_out(request: Request) -> Response:
-        session = house.session_of(request.cookies)
+        session = app.session_of(request.cookies)
         if session is not None:
-            house.sessions.end(session)
+            app.sessions.end(session)
         answer = RedirectResponse(f"/signin?why={quote('You are signed out.')}", 303)
-        answer.delete_cookie(house.cookie, path="/", secure=house.settings.https, httponly=True, samesite="lax")
+        answer.delete_cookie(app.cookie, path="/", secure=app.settings.https, httponly=True, samesite="lax")
         return answer
 
     return routes
@@ -148,15 +148,15 @@ class Claim(Signed):
     name: Annotated[str, Field(max_length=100)]
 
 
-def begin_session(house: House, person: Person, key: str, answer: Response) -> Response:
+def begin_session(app: AppContext, person: Person, key: str, answer: Response) -> Response:
     """The answer with the cookie of a new session."""
     _log.info("signed in", role=person.role, subject=person.subject, link=person.link_id)
     answer.set_cookie(
-        house.cookie,
-        house.sessions.begin(person, key),
-        max_age=int(house.settings.console_session_seconds),
+        app.cookie,
+        app.sessions.begin(person, key),
+        max_age=int(app.settings.console_session_seconds),
         httponly=True,
-        secure=house.settings.https,
+        secure=app.settings.https,
         samesite="lax",
         path="/",
     )

@@ -7,9 +7,9 @@ from typing import Any
 
 from nicegui import events, ui
 
+from services.console.components.charts import Palette, base, chart
 from services.console.domain.layout import places
 from services.console.domain.network import Drawing, Link, Node
-from services.console.parts.charts import Palette, base, chart
 
 ANIMATED_NODES = 80
 NARROW_PIXELS = 480

@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from coterie.errors import CoterieError, NotAllowed, NotFound, Refused
+from services.console.components.blocks import button, note, say
+from services.console.components.contexts import ADMIN, DEVICE, PUBLISHER, AppContext, PageContext
 from services.console.errors import NotForYou, SignedOut
-from services.console.parts.blocks import button, note, say
-from services.console.parts.visit import ADMIN, DEVICE, PUBLISHER, House, Visit
 from services.kit.observability.logs import get_logger
 
 Body = Callable[..., Awaitable[None]]
@@ -31,10 +31,10 @@ MENU = (
     ("/health", "Health", "monitor_heart", ADMINS),
 )
 HEAD = """
-<link rel="stylesheet" href="/look/console.css">
+<link rel="stylesheet" href="/static/console.css">
 <link rel="manifest" href="/manifest.webmanifest">
 <script>document.documentElement.dataset.drawn = "";</script>
-<script src="/look/head.js"></script>
+<script src="/static/head.js"></script>
 """
 _log = get_logger()
 
@@ -42,22 +42,22 @@ _log = get_logger()
 class Pages:
     """Registers pages; each is drawn for who is signed in and for nobody else."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
+    def __init__(self, app: AppContext) -> None:
+        self._app = app
 
     def add(self, path: str, title: str, roles: frozenset[str], body: Body) -> None:
-        """A page at `path`; `body` takes the visit and the path's parameters."""
-        extra = [each for name, each in inspect.signature(body).parameters.items() if name != "visit"]
+        """A page at `path`; `body` takes the context and the path's parameters."""
+        extra = [each for name, each in inspect.signature(body).parameters.items() if name != "context"]
 
         async def draw(request: Request, **given: Any) -> Response | None:
-            session = self._house.session_of(request.cookies)
+            session = self._app.session_of(request.cookies)
             if session is None:
                 return RedirectResponse(sign_in_address(request), 303)
-            self._house.sessions.touch(session)
-            visit = Visit.of(self._house, session, request)
-            _frame(visit, path)
+            self._app.sessions.touch(session)
+            context = PageContext.of(self._app, session, request)
+            _frame(context, path)
             try:
-                await _guarded(visit, title, roles, body, given)
+                await _guarded(context, title, roles, body, given)
             except SignedOut as error:
                 if not ui.context.client.has_socket_connection:
                     return RedirectResponse(sign_in_address(request, str(error)), 303)
@@ -75,13 +75,13 @@ def sign_in_address(request: Request, why: str = "") -> str:
     return f"/signin?next={quote(wanted)}" + (f"&why={quote(why)}" if why else "")
 
 
-async def _guarded(visit: Visit, title: str, roles: frozenset[str], body: Body, given: dict[str, Any]) -> None:
-    with ui.element("div").classes("c-main c-beside" if visit.person.role in STAFF else "c-main c-narrow") as main:
+async def _guarded(context: PageContext, title: str, roles: frozenset[str], body: Body, given: dict[str, Any]) -> None:
+    with ui.element("div").classes("c-main c-beside" if context.person.role in STAFF else "c-main c-narrow") as main:
         ui.skip_link("Skip to content", target=main)
         try:
-            if visit.person.role not in roles:
-                raise NotForYou(f"“{title}” is not open to {visit.person.role}s.")
-            await body(visit, **given)
+            if context.person.role not in roles:
+                raise NotForYou(f"“{title}” is not open to {context.person.role}s.")
+            await body(context, **given)
         except SignedOut:
             raise
         except CoterieError as error:
@@ -114,24 +114,24 @@ def home_of(role: str) -> str:
     return "/me" if role == DEVICE else "/"
 
 
-def _frame(visit: Visit, path: str) -> None:
+def _frame(context: PageContext, path: str) -> None:
     ui.add_head_html(HEAD)
-    ui.dark_mode(visit.dark)
-    ui.colors(primary="#1f8b87" if visit.dark else "#0f6b6b", negative="#ff9a90" if visit.dark else "#b3261e")
-    own = [item for item in MENU if visit.person.role in item[3]]
+    ui.dark_mode(context.dark)
+    ui.colors(primary="#1f8b87" if context.dark else "#0f6b6b", negative="#ff9a90" if context.dark else "#b3261e")
+    own = [item for item in MENU if context.person.role in item[3]]
     with ui.header().classes("c-header"):
         if own:
             toggle = ui.button(icon="menu", color=None).props('flat round dense aria-label="Menu"').classes("c-menu")
             toggle.on("click", js_handler="() => document.documentElement.classList.toggle('c-open')")
-        with ui.element("a").classes("c-brand").props(f"href={home_of(visit.person.role)}"):
-            ui.element("img").props('src=/look/mark.svg alt=""')
+        with ui.element("a").classes("c-brand").props(f"href={home_of(context.person.role)}"):
+            ui.element("img").props('src=/static/mark.svg alt=""')
             ui.label("Coterie")
         with ui.element("div").classes("c-who"):
-            say("b", visit.person.name or visit.person.subject)
-            ui.label(visit.person.role)
-        ui.button(icon="light_mode" if visit.dark else "dark_mode").props(
-            f'flat round dense color=inherit aria-label="{"Light" if visit.dark else "Dark"} colours"'
-        ).on("click", js_handler="() => window.coterieLook()")
+            say("b", context.person.name or context.person.subject)
+            ui.label(context.person.role)
+        ui.button(icon="light_mode" if context.dark else "dark_mode").props(
+            f'flat round dense color=inherit aria-label="{"Light" if context.dark else "Dark"} colours"'
+        ).on("click", js_handler="() => window.coterieToggleTheme()")
         with ui.element("form").props("method=post action=/signout").style("margin: 0"):
             ui.button(icon="logout").props('flat round dense color=inherit type=submit aria-label="Sign out"')
     if own:

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from coterie.privacy.spending import BEYOND_LIMIT
-from services.console.domain.attention import DAY_SECONDS, Matter, matters_of
+from services.console.domain.alerts import DAY_SECONDS, Alert, list_alerts
 from services.console.domain.limits import share_of_limit
 from services.console.domain.names import Names
 
 NOW = 1_800_000_000.0
 
 
-def matters(builds: dict[str, Any] | None = None, keys: list[dict[str, Any]] | None = None) -> list[str]:
-    result = matters_of([], Names(), [], NOW, 7 * DAY_SECONDS, (), builds, keys or [])
+def alerts(builds: dict[str, Any] | None = None, keys: list[dict[str, Any]] | None = None) -> list[str]:
+    result = list_alerts([], Names(), [], NOW, 7 * DAY_SECONDS, (), builds, keys or [])
     return [item.title for item in result]
 
 
@@ -34,28 +34,28 @@ def key(name: str, days: float | None, *, revoked: bool = False) -> dict[str, An
 )
 def test_a_certificate_about_to_end_needs_somebody(days: float, told: list[str]) -> None:
     builds = {"trust": {"certificate_ends_at": NOW + days * DAY_SECONDS}, "pricing": {"certificate_ends_at": 0.0}}
-    assert matters(builds) == [f"The certificate of trust {item}" for item in told]
+    assert alerts(builds) == [f"The certificate of trust {item}" for item in told]
 
 
 def test_services_that_say_nothing_of_certificates_need_nobody() -> None:
-    assert matters({"gateway": {"version": "1"}}) == []
+    assert alerts({"gateway": {"version": "1"}}) == []
 
 
 def test_keys_about_to_end_need_somebody_unless_they_were_replaced() -> None:
-    assert matters(keys=[key("library", 3.0)]) == ["The key of model_files ends in 3 days"]
+    assert alerts(keys=[key("library", 3.0)]) == ["The key of library ends in 3 days"]
     replaced = [key("library1", 3.0), key("library2", 300.0)]
     over = [key("old", -3.0), key("gone", 3.0, revoked=True), key("forever", None)]
-    assert matters(keys=[*replaced, *over]) == []
+    assert alerts(keys=[*replaced, *over]) == []
 
 
 TASK = {"id": "tsk_1", "specification": {"name": "digits"}, "state": "running", "ended_at": 0.0}
 NAMES = Names({f"dev_{name}": {"name": name, "key_version": 1, "state": "active"} for name in "abcdef"})
 
 
-def limits(events: list[dict[str, Any]], spent: dict[str, float | str]) -> list[Matter]:
+def limits(events: list[dict[str, Any]], spent: dict[str, float | str]) -> list[Alert]:
     reports = [{"device_id": f"dev_{name}", "epsilon_replaced": epsilon} for name, epsilon in spent.items()]
     happenings = [(TASK, {"round": 3, "at": NOW, "kind": "work.declined", **event}) for event in events]
-    return matters_of([], NAMES, [], NOW, 7 * DAY_SECONDS, happenings, reports=reports)
+    return list_alerts([], NAMES, [], NOW, 7 * DAY_SECONDS, happenings, reports=reports)
 
 
 def test_device_that_declined_at_its_limit_counts_as_at_its_limit() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from nicegui import ui
 
-from services.console.parts.blocks import STATES, button, empty
+from services.console.components.blocks import STATES, button, empty
 
 ROWS_PER_PAGE = 20
 _TONES = {state: tone for state, (_, tone) in STATES.items()}

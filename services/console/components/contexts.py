@@ -1,4 +1,4 @@
-"""A visit: who looks at a page, through which session, in which light and time zone."""
+"""A context: who looks at a page, through which session, in which light and time zone."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from services.console.domain import words
 from services.console.settings import ConsoleSettings
 from services.console.wire.directory import Directory
 from services.console.wire.graphs import Graphs
-from services.console.wire.platform import Platform, Wire
+from services.console.wire.platform import GatewayClient, Platform
 from services.console.wire.reports import Reports
 
 ADMIN, PUBLISHER, DEVICE = "admin", "publisher", "device"
-LOOK_COOKIE, ZONE_COOKIE = "coterie-look", "coterie-zone"
+THEME_COOKIE, ZONE_COOKIE = "coterie-theme", "coterie-zone"
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class AppContext:
     """What the whole console shares, built once at start."""
 
     settings: ConsoleSettings
     sessions: Sessions
-    wire: Wire
+    gateway: GatewayClient
     directory: Directory
     graphs: Graphs
     reports: Reports
@@ -44,23 +44,23 @@ class House:
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class PageContext:
     """One look at one page."""
 
-    house: House
+    app: AppContext
     session: Session
     platform: Platform
     dark: bool
     zone: tzinfo
 
     @classmethod
-    def of(cls, house: House, session: Session, request: Request) -> Visit:
-        """The visit a request makes."""
+    def of(cls, app: AppContext, session: Session, request: Request) -> PageContext:
+        """The context a request makes."""
         return cls(
-            house,
+            app,
             session,
-            Platform(house.wire, house.sessions, session),
-            request.cookies.get(LOOK_COOKIE) == "dark",
+            Platform(app.gateway, app.sessions, session),
+            request.cookies.get(THEME_COOKIE) == "dark",
             zone_of(request.cookies.get(ZONE_COOKIE, "")),
         )
 
@@ -76,7 +76,7 @@ class Visit:
 
     def touch(self) -> None:
         """The person did something."""
-        self.house.sessions.touch(self.session)
+        self.app.sessions.touch(self.session)
 
     def moment(self, at: float) -> str:
         """A point in time, in the reader's zone."""

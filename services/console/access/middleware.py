@@ -31,7 +31,7 @@ HEADERS = {
 }
 
 
-class Edge:
+class BrowserPolicy:
     """ASGI middleware."""
 
     def __init__(self, app: ASGIApp, *, url: str, https: bool, signed_in: Callable[[Scope], bool]) -> None:

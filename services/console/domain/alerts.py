@@ -27,7 +27,7 @@ Happening: TypeAlias = tuple[Mapping[str, Any], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Matter:
+class Alert:
     """One thing to look at."""
 
     icon: str
@@ -38,7 +38,7 @@ class Matter:
     at: float = 0.0
 
 
-def matters_of(
+def list_alerts(
     tasks: Iterable[Mapping[str, Any]],
     names: Names,
     anomalies: Iterable[str],
@@ -48,7 +48,7 @@ def matters_of(
     builds: Mapping[str, Mapping[str, Any]] | None = None,
     keys: Iterable[Mapping[str, Any]] = (),
     reports: Iterable[Mapping[str, Any]] = (),
-) -> list[Matter]:
+) -> list[Alert]:
     """Everything to look at, from what the platform says now.
 
     `events` are tasks with an event each, `builds` what services say of themselves, `keys` those of staff, `reports`
@@ -69,9 +69,9 @@ def matters_of(
     ]
 
 
-def _failed(tasks: Iterable[Mapping[str, Any]], since: float) -> list[Matter]:
+def _failed(tasks: Iterable[Mapping[str, Any]], since: float) -> list[Alert]:
     return [
-        Matter(
+        Alert(
             "error",
             "bad",
             f"{task['specification']['name']} failed",
@@ -84,10 +84,10 @@ def _failed(tasks: Iterable[Mapping[str, Any]], since: float) -> list[Matter]:
     ]
 
 
-def _disputed(disputes: Iterable[Happening], names: Names) -> list[Matter]:
+def _disputed(disputes: Iterable[Happening], names: Names) -> list[Alert]:
     """A member says that its head's verdict is wrong: one of the two does not tell the truth."""
     return [
-        Matter(
+        Alert(
             "gavel",
             "warn",
             f"{names.device(event['device_id'])} disputes a verdict in {task['specification']['name']}",
@@ -99,10 +99,10 @@ def _disputed(disputes: Iterable[Happening], names: Names) -> list[Matter]:
     ]
 
 
-def _ending_certificates(builds: Mapping[str, Mapping[str, Any]], now: float) -> list[Matter]:
+def _ending_certificates(builds: Mapping[str, Mapping[str, Any]], now: float) -> list[Alert]:
     """Services that nobody could speak to any more when their certificate ends."""
     return [
-        Matter(
+        Alert(
             "workspace_premium",
             "bad" if ends <= now else "warn",
             f"The certificate of {name} {_ending(ends, now)}",
@@ -119,12 +119,12 @@ def _ending(ends: float, now: float) -> str:
     return "has ended" if ends <= now else "ends today" if not days else f"ends in {count(days, 'day')}"
 
 
-def _ending_keys(keys: Iterable[Mapping[str, Any]], now: float) -> list[Matter]:
+def _ending_keys(keys: Iterable[Mapping[str, Any]], now: float) -> list[Alert]:
     """API keys that end soon and were not replaced: their holder's newest one, still at work."""
     live = [key for key in keys if not key["revoked_at"] and not 0.0 < key["expires_at"] <= now]
     later = {item["principal"]["subject"] for item in live if not 0.0 < item["expires_at"] < now + RENEW_SECONDS}
     return [
-        Matter(
+        Alert(
             "key_off",
             "warn",
             f"The key of {item['principal']['name']} {_ending(item['expires_at'], now)}",
@@ -139,10 +139,10 @@ def _is_beyond_limit(event: Mapping[str, Any]) -> bool:
     return bool(event["kind"] == DECLINED and event["message"] == BEYOND_LIMIT)
 
 
-def _at_their_limit(spent: Mapping[str, Happening], names: Names) -> list[Matter]:
+def _at_their_limit(spent: Mapping[str, Happening], names: Names) -> list[Alert]:
     """Devices that declined work for their owner's limit: they take part in nothing that asks for as much."""
     return [
-        Matter(
+        Alert(
             "shield",
             "warn",
             f"{names.device(device)} is at its owner's privacy limit",
@@ -155,7 +155,7 @@ def _at_their_limit(spent: Mapping[str, Happening], names: Names) -> list[Matter
     ]
 
 
-def _near_a_limit(reports: Iterable[Mapping[str, Any]], names: Names) -> list[Matter]:
+def _near_a_limit(reports: Iterable[Mapping[str, Any]], names: Names) -> list[Alert]:
     """Devices near the limit that all begin with. What their owners chose instead stays on the device."""
     near = [(share, report) for report in reports if (share := share_of_limit(report)) >= NEAR_SHARE]
     if not near:
@@ -165,7 +165,7 @@ def _near_a_limit(reports: Iterable[Mapping[str, Any]], names: Names) -> list[Ma
     more = f" and {len(told) - _MOST_NAMED} more" if len(told) > _MOST_NAMED else ""
     first = str(near[0][1]["device_id"])
     return [
-        Matter(
+        Alert(
             "shield",
             "info",
             f"{count(len(near), 'device is', 'devices are')} near the privacy limit of ε = {DEFAULT_LIMIT.epsilon:g}",
@@ -176,17 +176,17 @@ def _near_a_limit(reports: Iterable[Mapping[str, Any]], names: Names) -> list[Ma
     ]
 
 
-def _odd_payments(lines: list[str]) -> list[Matter]:
+def _odd_payments(lines: list[str]) -> list[Alert]:
     if not lines:
         return []
     title = "A payment looks odd" if len(lines) == 1 else f"{len(lines)} payments look odd"
-    return [Matter("payments", "warn", title, "Each is far from the median of its round.", "/payments?show=odd")]
+    return [Alert("payments", "warn", title, "Each is far from the median of its round.", "/payments?show=odd")]
 
 
-def _changed_keys(names: Names) -> list[Matter]:
+def _changed_keys(names: Names) -> list[Alert]:
     """Devices whose keys are not those they registered with: peers should compare fingerprints."""
     return [
-        Matter(
+        Alert(
             "key",
             "warn",
             f"{device['name']} changed its keys",
@@ -198,9 +198,9 @@ def _changed_keys(names: Names) -> list[Matter]:
     ]
 
 
-def _waiting(tasks: Iterable[Mapping[str, Any]], now: float) -> list[Matter]:
+def _waiting(tasks: Iterable[Mapping[str, Any]], now: float) -> list[Alert]:
     return [
-        Matter(
+        Alert(
             "hourglass_empty",
             "info",
             f"{task['specification']['name']} waits for devices",

@@ -10,10 +10,10 @@ from typing import Any, Generic, TypeVar
 from nicegui import ui
 
 from coterie.errors import CoterieError, Refused
+from services.console.components.blocks import note
+from services.console.components.contexts import PageContext
+from services.console.components.frame import leave
 from services.console.errors import SignedOut
-from services.console.parts.blocks import note
-from services.console.parts.frame import leave
-from services.console.parts.visit import Visit
 from services.kit.observability.logs import get_logger
 
 T = TypeVar("T")
@@ -21,13 +21,13 @@ FAULT = "Something went wrong here; the console's log has the details. Reload th
 _log = get_logger()
 
 
-def doing(visit: Visit, act: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
+def handler(context: PageContext, act: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
     """A handler for a person's click: counts as use of the session, and says what went wrong."""
 
     client = ui.context.client
 
     async def run(*given: Any) -> None:
-        visit.touch()
+        context.touch()
         # What the click redraws may be gone when it is done; the page itself is still there to speak on.
         with client:
             await _attempt(act, given)
@@ -74,9 +74,14 @@ class View(Generic[T]):
     """
 
     def __init__(
-        self, visit: Visit, read: Callable[[], Awaitable[T]], draw: Callable[[T], Any], *, every_seconds: float = 0.0
+        self,
+        context: PageContext,
+        read: Callable[[], Awaitable[T]],
+        draw: Callable[[T], Any],
+        *,
+        every_seconds: float = 0.0,
     ) -> None:
-        self._visit, self._read, self._draw = visit, read, draw
+        self._context, self._read, self._draw = context, read, draw
         self._shown: T | None = None
         self._failed = ""
         self._busy = asyncio.Lock()
@@ -120,9 +125,9 @@ class View(Generic[T]):
 
 
 async def view(
-    visit: Visit, read: Callable[[], Awaitable[T]], draw: Callable[[T], Any], *, every_seconds: float = 0.0
+    context: PageContext, read: Callable[[], Awaitable[T]], draw: Callable[[T], Any], *, every_seconds: float = 0.0
 ) -> View[T]:
     """A view, drawn for the first time."""
-    made = View(visit, read, draw, every_seconds=every_seconds)
+    made = View(context, read, draw, every_seconds=every_seconds)
     await made.refresh()
     return made

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coterie.records import Event, Participation, Round, RoundDetail, Task, TaskSpecification
+from services.console.components.contexts import PageContext
 from services.console.errors import NotForYou
-from services.console.parts.visit import Visit
 from services.console.wire.platform import PAGE_ITEMS
 
 MOST_EVENTS = 5_000
@@ -23,7 +23,7 @@ class Watch:
     not grow with the task's history.
     """
 
-    visit: Visit
+    context: PageContext
     task: Task
     rounds: dict[int, Round] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
@@ -32,12 +32,12 @@ class Watch:
     _cursor: str = ""
 
     @classmethod
-    async def of(cls, visit: Visit, task_id: str) -> Watch:
+    async def of(cls, context: PageContext, task_id: str) -> Watch:
         """The watch of a task that the visitor may see."""
-        task = await visit.platform.read(Task, f"/v1/tasks/{task_id}")
-        if not visit.is_admin and task.publisher != visit.person.subject:
+        task = await context.platform.read(Task, f"/v1/tasks/{task_id}")
+        if not context.is_admin and task.publisher != context.person.subject:
             raise NotForYou("this task is another publisher's.")
-        made = cls(visit, task)
+        made = cls(context, task)
         await made._read()
         return made
 
@@ -63,7 +63,7 @@ class Watch:
     async def refresh(self) -> None:
         """Reads what changed and tells the listeners, if anything did."""
         before = (self.task, self.events[-1:], self.rounds.get(self.task.round), self.participations)
-        self.task = await self.visit.platform.read(Task, f"/v1/tasks/{self.id}")
+        self.task = await self.context.platform.read(Task, f"/v1/tasks/{self.id}")
         await self._read()
         if before != (self.task, self.events[-1:], self.rounds.get(self.task.round), self.participations):
             for listener in self.listeners:
@@ -74,7 +74,7 @@ class Watch:
 
     async def _read_rounds(self) -> None:
         while True:
-            page, cursor = await self.visit.platform.page(
+            page, cursor = await self.context.platform.page(
                 f"/v1/tasks/{self.id}/rounds", limit=PAGE_ITEMS, cursor=self._cursor
             )
             self.rounds.update({item.number: item for item in map(Round.from_json, page)})
@@ -85,7 +85,7 @@ class Watch:
     async def _read_events(self) -> None:
         while len(self.events) < MOST_EVENTS:
             after = self.events[-1].number if self.events else 0
-            more = await self.visit.platform.events(self.id, after)
+            more = await self.context.platform.events(self.id, after)
             self.events += map(Event.from_json, more)
             if len(more) < PAGE_ITEMS:
                 return
@@ -93,4 +93,4 @@ class Watch:
     async def _read_open_round(self) -> None:
         if self.task.round:
             path = f"/v1/tasks/{self.id}/rounds/{self.task.round}"
-            self.participations = (await self.visit.platform.read(RoundDetail, path)).participations
+            self.participations = (await self.context.platform.read(RoundDetail, path)).participations

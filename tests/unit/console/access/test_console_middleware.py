@@ -11,8 +11,8 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from services.console.access.door import safe_next
-from services.console.access.edge import Edge
+from services.console.access.middleware import BrowserPolicy
+from services.console.access.sign_in import safe_next
 
 
 async def page(_: object) -> PlainTextResponse:
@@ -26,7 +26,7 @@ async def talk(socket: WebSocket) -> None:
 
 def app_of(*, url: str = "", https: bool = False, signed_in: bool = True) -> Starlette:
     app = Starlette(routes=[Route("/", page, methods=["GET", "POST"]), WebSocketRoute("/ws", talk)])
-    app.add_middleware(Edge, url=url, https=https, signed_in=lambda scope: signed_in)
+    app.add_middleware(BrowserPolicy, url=url, https=https, signed_in=lambda scope: signed_in)
     return app
 
 
