@@ -34,7 +34,7 @@ from coterie.client import Platform
 from coterie.privacy.stream import FreshStream
 from coterie.protocol.transport import Backoff, Stop
 from coterie.records import Duty, WorkItem
-from coterie.secure_sums.committee_store import Cabinet
+from coterie.secure_sums.committee_store import CommitteeStore
 from coterie.secure_sums.contribution import contribution
 from coterie.secure_sums.terms import Terms
 from coterie.secure_sums.uploads import FORM, make_upload
@@ -171,7 +171,7 @@ def serve(url: str, member: Member, file: Path, line: Connection) -> None:
     assert member.keys is not None
     stop = Stop()
     platform = Asking(url, member.api_key, backoff=PATIENT, stop=stop)
-    with Clerking(platform, member.id, member.keys, Cabinet(file), stop):
+    with Clerking(platform, member.id, member.keys, CommitteeStore(file), stop):
         line.send("ready")
         line.recv()
     line.send(ASKED)
@@ -201,7 +201,7 @@ async def run(
     assert summary.state == "finished", admin.task(task).reason
     after = spent(processes, serving)
     result = list(admin.rounds(task))
-    told = {event.round: event.at for event in admin.events(task) if event.kind == "sum.told"}
+    told = {event.round: event.at for event in admin.events(task) if event.kind == "sum.unmasked"}
     last = {item.number: max(p.delivered_at for p in admin.round(task, item.number).participations) for item in result}
     counting = statistics.median(told[number] - last[number] for number in told) if told else 0.0
     took = statistics.median(item.done_at - item.opened_at for item in result)

@@ -26,7 +26,7 @@ from coterie.privacy.simulation import SeededStream
 from coterie.protocol.keys import DeviceKeys
 from coterie.secure_sums import masks
 from coterie.secure_sums.clerk import Answer, Clerk
-from coterie.secure_sums.committee_store import Cabinet
+from coterie.secure_sums.committee_store import CommitteeStore
 from coterie.secure_sums.contribution import contribution
 from coterie.secure_sums.grid import Extent
 from coterie.secure_sums.protocol_lists import Candidate, candidates_text
@@ -69,11 +69,11 @@ def keys_of(name: str) -> DeviceKeys:
 def open_terms(folder: Path, names: list[str], elements: int) -> tuple[Terms, Participants, list[Clerk]]:
     """Offers of the first four devices, and terms made of them."""
     place = Place("tsk_bench", 0, 1, 1)
-    desks = [Clerk(name, keys_of(name), Cabinet(folder / f"{name}.db")) for name in names[:CLERKS]]
+    desks = [Clerk(name, keys_of(name), CommitteeStore(folder / f"{name}.db")) for name in names[:CLERKS]]
     named = [
         NamedClerk(name, f"own_{name}", keys_of(name).public().signing, offer.session_key, offer.signature)
         for name, offer in (
-            (name, desk.offer(place, time.time() + 600)) for name, desk in zip(names, desks, strict=False)
+            (name, desk.offer_key(place, time.time() + 600)) for name, desk in zip(names, desks, strict=False)
         )
     ]
     people = Participants.of({name: keys_of(name).public().signing for name in names})
@@ -137,10 +137,10 @@ def count(
     assert isinstance(step, Settled)
     survivors = [(candidate.device, candidate.root) for candidate in candidates if candidate.device in step.survivors]
     chosen = survivors_digest(terms.digest, survivors)
-    agreements = {terms.clerks[at].device: desk.agree(terms, people, survivors) for at, desk in enumerate(desks)}
+    commits = {terms.clerks[at].device: desk.commit(terms, people, survivors) for at, desk in enumerate(desks)}
     answers = {}
     for at, desk in enumerate(desks):
-        answers[at], sum_ms = timed(desk.answer, terms, chosen, agreements)
+        answers[at], sum_ms = timed(desk.answer, terms, chosen, commits)
     return answers, letter_ms, sum_ms
 
 

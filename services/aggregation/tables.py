@@ -185,7 +185,7 @@ clerks = sa.Table(
     sa.Column("signing_key", sa.String(64), nullable=False),
     sa.Column("state", EnumColumn(ClerkState, 16), nullable=False),
     sa.Column("position", sa.Integer, nullable=False),
-    sa.Column("called_at", sa.Double, nullable=False),
+    sa.Column("selected_at", sa.Double, nullable=False),
     sa.Column("session_key", sa.String(64), nullable=False, server_default=""),
     sa.Column("offer", sa.String(128), nullable=False, server_default=""),
     sa.Column("checked_list", sa.String(64), nullable=False, server_default=""),
@@ -193,8 +193,8 @@ clerks = sa.Table(
     sa.Column("faults", sa.JSON, nullable=False),
     sa.Column("commit_signature", sa.String(128), nullable=False, server_default=""),
     sa.Column("answer", sa.JSON, nullable=False),
-    sa.Column("told", sa.Boolean, nullable=False, server_default=sa.false()),
-    sa.Index("clerks_by_device", "device_id", "told"),
+    sa.Column("forget_sent", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Index("clerks_by_device", "device_id", "forget_sent"),
 )
 
 masked_updates = sa.Table(

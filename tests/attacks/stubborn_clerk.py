@@ -18,6 +18,6 @@ if __name__ == "__main__":
         deliveries = sum_fixture.deliver_all(terms)
         sum_fixture.ready_check(terms, "dev_00", deliveries)
         survivors = survivors_of(deliveries)
-        signature = sum_fixture.desks["dev_00"].agree(terms, sum_fixture.participants, survivors)
+        signature = sum_fixture.desks["dev_00"].commit(terms, sum_fixture.participants, survivors)
         chosen = survivors_digest(terms.digest, survivors)
         print(number, terms.digest.hex(), chosen.hex(), signature.hex(), flush=True)

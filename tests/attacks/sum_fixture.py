@@ -15,8 +15,8 @@ from coterie.protocol.keys import DeviceKeys
 from coterie.secure_sums import masks
 from coterie.secure_sums.acceptance import Myself, Promise
 from coterie.secure_sums.circle import Circle, Member
-from coterie.secure_sums.clerk import Answer, Clerk, Offer, ReadyCheck
-from coterie.secure_sums.committee_store import Cabinet
+from coterie.secure_sums.clerk import Answer, Clerk, KeyOffer, ReadyCheck
+from coterie.secure_sums.committee_store import CommitteeStore
 from coterie.secure_sums.protocol_lists import Candidate
 from coterie.secure_sums.terms import NamedClerk, Participants, Place, Terms, offer_message, survivors_digest
 from coterie.secure_sums.uploads import Upload, make_upload
@@ -79,7 +79,9 @@ class SumFixture:
 
     def start(self, device: str) -> Clerk:
         """A clerk's process, started (again) on its file."""
-        self.desks[device] = Clerk(device, keys_of(device), Cabinet(self.folder / f"{device}.db"), lambda: self.now)
+        self.desks[device] = Clerk(
+            device, keys_of(device), CommitteeStore(self.folder / f"{device}.db"), lambda: self.now
+        )
         return self.desks[device]
 
     @property
@@ -90,10 +92,10 @@ class SumFixture:
     def participants(self) -> Participants:
         return Participants.of({device: keys_of(device).public().signing for device in self.devices})
 
-    def offers(self) -> dict[str, Offer]:
-        return {device: desk.offer(self.place, NOON + 600) for device, desk in self.desks.items()}
+    def offers(self) -> dict[str, KeyOffer]:
+        return {device: desk.offer_key(self.place, NOON + 600) for device, desk in self.desks.items()}
 
-    def terms(self, offers: Mapping[str, Offer] | None = None) -> Terms:
+    def terms(self, offers: Mapping[str, KeyOffer] | None = None) -> Terms:
         """What an honest platform writes, without noise."""
         offered = self.offers() if offers is None else offers
         clerks = tuple(
@@ -154,10 +156,10 @@ class SumFixture:
         return {clerk: self.ready_check(terms, clerk, deliveries) for clerk in self.desks}
 
     def commit_all(self, terms: Terms, survivors: Sequence[tuple[str, bytes]]) -> dict[str, bytes]:
-        return {clerk: desk.agree(terms, self.participants, survivors) for clerk, desk in self.desks.items()}
+        return {clerk: desk.commit(terms, self.participants, survivors) for clerk, desk in self.desks.items()}
 
-    def answer_all(self, terms: Terms, chosen: bytes, agreements: Mapping[str, bytes]) -> dict[str, Answer]:
-        return {clerk: desk.answer(terms, chosen, agreements) for clerk, desk in self.desks.items()}
+    def answer_all(self, terms: Terms, chosen: bytes, commits: Mapping[str, bytes]) -> dict[str, Answer]:
+        return {clerk: desk.answer(terms, chosen, commits) for clerk, desk in self.desks.items()}
 
     def settle(self, terms: Terms, deliveries: Mapping[str, Delivery], silent: Sequence[str] = ()) -> Settled:
         """Ready checks as an honest platform holds them, until the clerks can serve the same survivors."""
@@ -182,9 +184,9 @@ class SumFixture:
         settled = self.settle(terms, deliveries)
         survivors = survivors_of(deliveries, settled.survivors)
         clerks = [terms.clerks[at].device for at in sorted(settled.committee)]
-        agreements = {clerk: self.desks[clerk].agree(terms, self.participants, survivors) for clerk in clerks}
+        commits = {clerk: self.desks[clerk].commit(terms, self.participants, survivors) for clerk in clerks}
         chosen = chosen_digest(terms, survivors)
-        answers = [self.desks[clerk].answer(terms, chosen, agreements) for clerk in clerks]
+        answers = [self.desks[clerk].answer(terms, chosen, commits) for clerk in clerks]
         return open_sum(terms, [deliveries[device] for device in settled.survivors], answers)
 
 

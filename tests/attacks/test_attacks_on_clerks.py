@@ -12,7 +12,7 @@ import pytest
 
 from coterie.secure_sums import canonical, masks
 from coterie.secure_sums.clerk import BadSurvivors, ReadyCheckMissing, TooFewCommits
-from coterie.secure_sums.committee_store import Cabinet, ClerkRefuses, ConflictingCommit, SessionOver
+from coterie.secure_sums.committee_store import ClerkRefuses, CommitteeStore, ConflictingCommit, SessionOver
 from coterie.secure_sums.protocol_lists import read_survivors
 from coterie.secure_sums.terms import BadTerms, Participants, Place, Terms, commit_message
 from services.aggregation.domain.sum_decisions import (
@@ -75,9 +75,9 @@ def test_different_survivors_to_different_clerks_are_never_both_answered(clerks:
         traitor, *honest = names(clerks)
         signed = [{traitor: keys_of(traitor).sign(commit_message(terms.digest, digest))} for digest in digests]
         for clerk, side in zip(honest, sides, strict=True):
-            signed[side][clerk] = sum_fixture.desks[clerk].agree(terms, sum_fixture.participants, sets[side])
+            signed[side][clerk] = sum_fixture.desks[clerk].commit(terms, sum_fixture.participants, sets[side])
             with pytest.raises(ConflictingCommit):
-                sum_fixture.desks[clerk].agree(terms, sum_fixture.participants, sets[1 - side])
+                sum_fixture.desks[clerk].commit(terms, sum_fixture.participants, sets[1 - side])
         answered = {
             side
             for side in (0, 1)
@@ -92,9 +92,9 @@ def _stolen(signatures: dict[str, bytes]) -> dict[str, bytes]:
     return {f"{clerk} again": signature for clerk, signature in signatures.items()}
 
 
-def _answers(sum_fixture: SumFixture, clerk: str, terms: Terms, chosen: bytes, agreements: dict[str, bytes]) -> bool:
+def _answers(sum_fixture: SumFixture, clerk: str, terms: Terms, chosen: bytes, commits: dict[str, bytes]) -> bool:
     try:
-        sum_fixture.desks[clerk].answer(terms, chosen, agreements)
+        sum_fixture.desks[clerk].answer(terms, chosen, commits)
     except (BadSurvivors, TooFewCommits):
         return False
     return True
@@ -109,7 +109,7 @@ def test_fewer_survivors_than_promised_are_refused(sum_fixture: SumFixture) -> N
     sum_fixture.ready_check_all(terms, deliveries)
     for desk in sum_fixture.desks.values():
         with pytest.raises(BadSurvivors, match="fewer"):
-            desk.agree(terms, sum_fixture.participants, survivors_of(deliveries, names(8)[:3]))
+            desk.commit(terms, sum_fixture.participants, survivors_of(deliveries, names(8)[:3]))
 
 
 def test_with_terms_lowered_for_clerks_only_all_signatures_fail(sum_fixture: SumFixture) -> None:
@@ -121,7 +121,7 @@ def test_with_terms_lowered_for_clerks_only_all_signatures_fail(sum_fixture: Sum
         assert set(ready_check.faults.values()) == {"signature"}
     for desk in sum_fixture.desks.values():
         with pytest.raises(BadSurvivors, match="not checked"):
-            desk.agree(lowered, sum_fixture.participants, survivors_of(deliveries, names(8)[:3]))
+            desk.commit(lowered, sum_fixture.participants, survivors_of(deliveries, names(8)[:3]))
 
 
 def test_what_was_opened_under_other_terms_of_the_place_does_not_count(sum_fixture: SumFixture) -> None:
@@ -131,7 +131,7 @@ def test_what_was_opened_under_other_terms_of_the_place_does_not_count(sum_fixtu
     lowered = dataclasses.replace(terms, least=3, honest=2)
     for desk in sum_fixture.desks.values():
         with pytest.raises(ReadyCheckMissing):
-            desk.agree(lowered, sum_fixture.participants, survivors_of(deliveries, names(8)[:3]))
+            desk.commit(lowered, sum_fixture.participants, survivors_of(deliveries, names(8)[:3]))
 
 
 # --- 3: sybils --------------------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def test_company_that_drops_after_the_ready_check_takes_the_device_with_it(tmp_p
     dropped = survivors_of(deliveries, [*FRIENDS[:2], "dev_victim", *sybils])
     for desk in sum_fixture.desks.values():
         with pytest.raises(BadSurvivors, match="company"):
-            desk.agree(terms, sum_fixture.participants, dropped)
+            desk.commit(terms, sum_fixture.participants, dropped)
 
 
 def test_sybils_listed_under_the_companys_keys_at_agree_are_refused(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_sybils_listed_under_the_companys_keys_at_agree_are_refused(tmp_path: Pa
         keys[sybil] = keys[friend]
     for desk in sum_fixture.desks.values():
         with pytest.raises(BadTerms, match="participants"):
-            desk.agree(terms, Participants.of(keys), survivors_of(deliveries, ["dev_victim", *sybils]))
+            desk.commit(terms, Participants.of(keys), survivors_of(deliveries, ["dev_victim", *sybils]))
 
 
 def test_one_friend_under_three_ids_is_one_companion(tmp_path: Path) -> None:
@@ -207,11 +207,11 @@ def test_replayed_round_is_refused_after_forget_and_after_reopening(sum_fixture:
     for clerk in list(sum_fixture.desks):
         for desk in (sum_fixture.desks[clerk], sum_fixture.start(clerk)):
             with pytest.raises(SessionOver):
-                desk.offer(sum_fixture.place, NOON + 600)
+                desk.offer_key(sum_fixture.place, NOON + 600)
             with pytest.raises(SessionOver):
                 sum_fixture.ready_check(terms, clerk, deliveries)
             with pytest.raises(SessionOver):
-                desk.agree(terms, sum_fixture.participants, survivors_of(deliveries, names(8)[:5]))
+                desk.commit(terms, sum_fixture.participants, survivors_of(deliveries, names(8)[:5]))
 
 
 def test_letters_of_a_forgotten_session_do_not_open_in_the_next(sum_fixture: SumFixture) -> None:
@@ -234,13 +234,13 @@ def test_a_clerk_killed_at_any_moment_has_on_disk_whatever_it_signed(tmp_path: P
         lines = [process.stdout.readline().split() for _ in range(signatures)]
         process.kill()
         lines += [line.split() for line in process.stdout if line.endswith("\n")]
-    cabinet = Cabinet(tmp_path / "dev_00.db")
+    store = CommitteeStore(tmp_path / "dev_00.db")
     for number, terms, chosen, _ in lines:
         place = Place(TASK, 0, int(number), 1)
         with contextlib.suppress(SessionOver):  # raised for a mark past the place, and for nothing else
-            assert cabinet.agreed(place) == (bytes.fromhex(terms), bytes.fromhex(chosen))
+            assert store.committed(place) == (bytes.fromhex(terms), bytes.fromhex(chosen))
         with pytest.raises((ConflictingCommit, SessionOver)):
-            cabinet.agree(place, bytes.fromhex(terms), bytes(32))
+            store.commit(place, bytes.fromhex(terms), bytes(32))
 
 
 # --- 8, 10: a device that cheats one clerk, a clerk that slanders -----------------------------------------------------
@@ -341,7 +341,7 @@ def test_survivors_with_one_id_three_times_are_refused(sum_fixture: SumFixture) 
         read_survivors(canonical.encode([[device, root.hex()] for device, root in padded]))
     for desk in sum_fixture.desks.values():
         with pytest.raises(BadSurvivors, match="without duplicates"):
-            desk.agree(terms, sum_fixture.participants, padded)
+            desk.commit(terms, sum_fixture.participants, padded)
 
 
 def test_terms_with_repeated_key_or_one_key_behind_two_clerks_are_refused(sum_fixture: SumFixture) -> None:

@@ -50,7 +50,10 @@ def has_deliveries(platform: RealPlatform, task: str, count: int) -> Callable[[]
     "state",
     [
         "checking",
-        *(pytest.param(s, marks=pytest.mark.slow) for s in ("calling", "open", "delivering", "answering", "settling")),
+        *(
+            pytest.param(s, marks=pytest.mark.slow)
+            for s in ("selecting", "open", "delivering", "answering", "settling")
+        ),
     ],
 )
 @pytest.mark.parametrize(
@@ -71,12 +74,12 @@ def test_the_platform_killed_in_any_state_of_a_sum_changes_no_bit(
         pytest.skip("all services at once are killed in two of the states")
     task = neighbours.publish(parameters=PATIENT)
     reached = {
-        "calling": has_event(platform, task, "sum.called"),
+        "selecting": has_event(platform, task, "sum.committee_selected"),
         "open": has_event(platform, task, "sum.opened"),
         "delivering": has_deliveries(platform, task, 2),
         "checking": has_deliveries(platform, task, 5),
         "answering": has_event(platform, task, "sum.counted"),
-        "settling": has_event(platform, task, "sum.told"),
+        "settling": has_event(platform, task, "sum.unmasked"),
     }[state]
     ended: list[Task] = []
     working = threading.Thread(target=lambda: ended.append(neighbours.run(task)))
@@ -91,5 +94,5 @@ def test_the_platform_killed_in_any_state_of_a_sum_changes_no_bit(
     assert ended, neighbours.story(task)
     assert ended[0].model_digests == undisturbed
     assert [round_.state for round_ in platform.admin.rounds(task)] == ["done", "done"]
-    told = [event for event in platform.admin.events(task) if event.kind == "sum.told"]
+    told = [event for event in platform.admin.events(task) if event.kind == "sum.unmasked"]
     assert len(told) == 2, "each sum is opened once"

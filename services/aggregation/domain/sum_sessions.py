@@ -19,7 +19,7 @@ from services.aggregation.domain.sum_decisions import Votes, count_votes, may_jo
 
 OUT_OF_RANGE = "sum_out_of_range"
 """How the reason of a session begins whose sum no honest devices could have made."""
-Told = dict[int, dict[int, bytes]]
+ReportedDigests = dict[int, dict[int, bytes]]
 """Digests by clerk's position and share."""
 
 # A session is read from its row at every step; its texts never change once written, so each is read into objects once.
@@ -104,9 +104,9 @@ class CommitteeMember:
     position : in the terms; −1 before they are written.
     session_key, offer : the key of this session and the clerk's signature of it; empty before.
     checked, ready, faults : digest of the list it checked last, whom it can serve, what is wrong with others.
-    agreement : its signature of the survivors.
+    commit_signature : its signature of the survivors.
     answer : hexadecimal digest of each of its share sums, by share.
-    told : whether it was told to forget.
+    forget_sent : whether the duty to forget was sent to it.
     """
 
     task_id: str
@@ -118,7 +118,7 @@ class CommitteeMember:
     signing_key: str
     state: ClerkState
     position: int
-    called_at: float
+    selected_at: float
     session_key: str = ""
     offer: str = ""
     checked_list: str = ""
@@ -126,7 +126,7 @@ class CommitteeMember:
     faults: dict[str, FaultKind] = field(default_factory=dict)
     commit_signature: str = ""
     answer: dict[str, str] = field(default_factory=dict)
-    told: bool = False
+    forget_sent: bool = False
 
     @property
     def place(self) -> Place:
@@ -173,22 +173,22 @@ class Share:
     digest: str = ""
 
 
-def told_by(members: Sequence[CommitteeMember]) -> Told:
+def reported_digests(members: Sequence[CommitteeMember]) -> ReportedDigests:
     """What the clerks of a session told of their shares."""
     return {member.position: member.digests for member in members if member.answer and member.position >= 0}
 
 
-def agreed(members: Sequence[CommitteeMember]) -> int:
+def count_commits(members: Sequence[CommitteeMember]) -> int:
     """Number of clerks that committed to the survivors."""
     return sum(bool(member.commit_signature) for member in members)
 
 
 def votes_of(terms: Terms, members: Sequence[CommitteeMember]) -> Votes:
     """Where the count of the shares stands."""
-    return count_votes(told_by(members), len(terms.clerks), terms.threshold)
+    return count_votes(reported_digests(members), len(terms.clerks), terms.threshold)
 
 
-def is_told(votes: Votes, members: Sequence[CommitteeMember]) -> bool:
+def is_answered(votes: Votes, members: Sequence[CommitteeMember]) -> bool:
     """Whether no further answer is waited for: every share is checked, or all who agreed have answered."""
     all_checked = not votes.majority and not votes.unsettled
     return all_checked or all(member.answer for member in members if member.commit_signature)
@@ -210,7 +210,7 @@ def wanted_of(
     """Shares whose sums are wanted of a clerk now: of one clerk at a time, of another when that one is outvoted, told
     something else or has kept it for longer than `patience`."""
     votes = votes_of(terms, members)
-    values, told = leading(votes), told_by(members)
+    values, told = leading(votes), reported_digests(members)
     by_device = {item.device_id: item.position for item in members}
     wanted = []
     for share, value in sorted(values.items()):
@@ -245,9 +245,9 @@ def duty_of(
 ) -> DutyKind | None:
     """What a clerk is to do in a session now; None when it waits for others."""
     over = session.state in (SumState.DONE, SumState.FAILED) or member.state is ClerkState.RELEASED
-    if over or (session.state is SumState.CALLING and member.state is not ClerkState.SERVING):
-        return None if member.told else DutyKind.FORGET
-    if session.state is SumState.CALLING:
+    if over or (session.state is SumState.SELECTING and member.state is not ClerkState.SERVING):
+        return None if member.forget_sent else DutyKind.FORGET
+    if session.state is SumState.SELECTING:
         return None if member.session_key else DutyKind.KEY_OFFER
     if session.state is not SumState.COUNTING or member.position < 0:
         return None
@@ -270,7 +270,7 @@ def _counting_duty(
     if not member.commit_signature:
         can = may_join(member.ready, [device for device, _ in session.surviving])
         return DutyKind.COMMIT if can else None
-    if agreed(members) < commit_quorum(len(terms.clerks), terms.threshold):
+    if count_commits(members) < commit_quorum(len(terms.clerks), terms.threshold):
         return None
     if not member.answer or wanted_of(member, terms, members, shares, now, patience):
         return DutyKind.ANSWER

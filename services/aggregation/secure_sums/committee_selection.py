@@ -152,7 +152,7 @@ def first_sessions(
             round=round_.number,
             cohort=cohort,
             session_number=1,
-            state=SumState.CALLING,
+            state=SumState.SELECTING,
             attempt=1,
             since=round_.opened_at,
             deadline_at=round_.opened_at + rules.offer_seconds + spec.round_seconds * max(spec.max_attempts, 1),

@@ -87,16 +87,16 @@ class Coordinator:
                 self.notifier.notify(*(f"device:{device}" for device in session.people.keys))
             if moved and session.state is SumState.COUNTING:
                 # Who made it count has woken the clerks that wait there; others wait here.
-                self.duty_index.call(clerk.device for clerk in session.read_terms.clerks)
-        untold = {member.device_id for member in members if not member.told}
+                self.duty_index.wake(clerk.device for clerk in session.read_terms.clerks)
+        untold = {member.device_id for member in members if not member.forget_sent}
         if untold - self.duty_index.devices:
-            self.duty_index.call(untold)
+            self.duty_index.wake(untold)
         return members
 
     def release(self, live: OpenRound) -> None:
         """Wakes the clerks of a round that is over: there is something to forget."""
         told = (session.read_terms for session in live.sum_sessions.values() if session.terms)
-        self.duty_index.call(clerk.device for terms in told for clerk in terms.clerks)
+        self.duty_index.wake(clerk.device for terms in told for clerk in terms.clerks)
 
     async def _step(self, live: OpenRound, session: SumSession, members: Sequence[CommitteeMember]) -> float:
         """Choose the next step of a sum and carry it out; seconds until one may be due, 0 after a change."""
@@ -177,7 +177,7 @@ class Coordinator:
                 member.signing_key.hex(),
                 ClerkState.SERVING,
                 position=-1,
-                called_at=now,
+                selected_at=now,
             )
             for member in committee.members
         ]
@@ -192,7 +192,7 @@ class Coordinator:
             await sum_sessions.add_members(tx, fresh)
             noise = live.strategy.secure_sums.noise_for_trust(session.noise_multiplier, committee.least_trust)
             await sum_sessions.change_session(
-                tx, session.place, expected=SumState.CALLING, participants=people.text, noise_multiplier=noise
+                tx, session.place, expected=SumState.SELECTING, participants=people.text, noise_multiplier=noise
             )
             for device in unwilling:
                 await rounds.decline(tx, live.task.id, session.round, device, UNWILLING)
@@ -201,7 +201,7 @@ class Coordinator:
             await tasks.add_events(tx, *_left_out(live.task.id, session, unwilling, now))
         for device in unwilling:
             live.roster.states[device] = ParticipationState.DECLINED
-        self.duty_index.call([*chosen, *(member.device_id for member in serving)])
+        self.duty_index.wake([*chosen, *(member.device_id for member in serving)])
         self.notifier.notify(f"events:{live.task.id}")
 
     # --- open ---------------------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ class Coordinator:
             for position, member in enumerate(clerks):
                 await sum_sessions.change_member(tx, session.place, member.device_id, position=position)
             opened = {"state": SumState.OPEN, "terms": terms.text, "since": now, "deadline_at": deadline}
-            await sum_sessions.change_session(tx, session.place, expected=SumState.CALLING, **opened)
+            await sum_sessions.change_session(tx, session.place, expected=SumState.SELECTING, **opened)
             await rounds.extend_deadline(tx, live.task.id, live.round.number, deadline)
             await tasks.change_task(tx, live.task.id)
             message = (
@@ -287,7 +287,7 @@ class Coordinator:
                 deadline_at=now + patience,
             )
             await tasks.change_task(tx, live.task.id)
-        self.duty_index.call(clerk.device for clerk in terms.clerks)
+        self.duty_index.wake(clerk.device for clerk in terms.clerks)
 
     async def _is_still(self, tx: Tx, session: SumSession) -> bool:
         """Locks round and session; whether the session is as it was."""
@@ -315,7 +315,7 @@ def _called(
     )
     late = "offered no key in time and is replaced"
     gone = [Event(task_id, now, EventKind.CLERK_SILENT, late, session.round, member.device_id) for member in silent]
-    return [*gone, Event(task_id, now, EventKind.SUM_CALLED, message, session.round)]
+    return [*gone, Event(task_id, now, EventKind.SUM_COMMITTEE_SELECTED, message, session.round)]
 
 
 def _left_out(task_id: str, session: SumSession, unwilling: Sequence[str], now: float) -> list[Event]:

@@ -20,28 +20,28 @@ class DutyIndex:
     database: Database
     notifier: Notifier
     devices: set[str] = field(default_factory=set)
-    _calls: dict[str, int] = field(default_factory=dict)
+    _wakes: dict[str, int] = field(default_factory=dict)
     _count: int = 0
 
     async def start(self) -> None:
-        """Reads who had a member when the process ended."""
+        """Load the devices that were in committees when the process ended."""
         async with self.database.reading() as tx:
             self.devices |= await sum_sessions.devices_with_members(tx)
 
-    def call(self, devices: Iterable[str]) -> None:
-        """These have members, and perhaps something to do: wakes them."""
+    def wake(self, devices: Iterable[str]) -> None:
+        """Add these devices and notify their long polls: they may have duties."""
         known = list(devices)
         self._count += 1
-        self._calls |= dict.fromkeys(known, self._count)
+        self._wakes |= dict.fromkeys(known, self._count)
         self.devices.update(known)
         self.notifier.notify(*(f"duties:{device}" for device in known))
 
-    def last_call(self, device: str) -> int:
-        """Number of the last call of a device, to be taken before its members are read."""
-        return self._calls.get(device, 0)
+    def last_wake(self, device: str) -> int:
+        """Return the number of a device's last wake-up; read it before the device's memberships."""
+        return self._wakes.get(device, 0)
 
-    def dismiss(self, device: str, after: int) -> None:
-        """It was told to forget all its sum_sessions; unless it was called since, for one that was not among them."""
-        if self.last_call(device) == after:
+    def remove(self, device: str, after: int) -> None:
+        """Remove a device without sessions, unless `wake` named it again after wake-up number `after`."""
+        if self.last_wake(device) == after:
             self.devices.discard(device)
-            self._calls.pop(device, None)
+            self._wakes.pop(device, None)

@@ -91,7 +91,7 @@ class Retry:
             round=session.round,
             cohort=session.cohort,
             session_number=session.session_number + 1,
-            state=SumState.CALLING,
+            state=SumState.SELECTING,
             attempt=session.attempt + 1,
             since=now,
             deadline_at=now + rules.offer_seconds + spec.round_seconds * left,

@@ -21,8 +21,8 @@ from services.aggregation.domain.sum_sessions import (
     CommitteeMember,
     Share,
     SumSession,
-    agreed,
-    is_told,
+    count_commits,
+    is_answered,
     missing_shares,
     votes_of,
 )
@@ -138,7 +138,7 @@ Step = (
 
 def next_step(session: SumSession, members: Sequence[CommitteeMember], now: float, facts: Facts) -> Step:
     """The step that is due; `Wait` when none is. members: the committee of this very session."""
-    if session.state is SumState.CALLING:
+    if session.state is SumState.SELECTING:
         return _select(members, now, facts)
     if session.state is SumState.OPEN:
         return _deliver(session, now, facts)
@@ -148,7 +148,7 @@ def next_step(session: SumSession, members: Sequence[CommitteeMember], now: floa
     count = _Count(session, named, now, facts)
     if not session.survivors:
         return count.check_ready()
-    if agreed(named) < session.read_terms.quorum:
+    if count_commits(named) < session.read_terms.quorum:
         return count.await_commits()
     return count.await_shares()
 
@@ -156,7 +156,7 @@ def next_step(session: SumSession, members: Sequence[CommitteeMember], now: floa
 def _select(members: Sequence[CommitteeMember], now: float, facts: Facts) -> Step:
     serving = tuple(member for member in members if member.state is ClerkState.SERVING)
     missing = [member for member in serving if not member.session_key]
-    ends = {member.device_id: max(member.called_at, facts.began_at) + facts.offer_seconds for member in missing}
+    ends = {member.device_id: max(member.selected_at, facts.began_at) + facts.offer_seconds for member in missing}
     silent = tuple(member for member in missing if now >= ends[member.device_id])
     if silent or not serving:
         return SelectCommittee(serving, silent)
@@ -225,12 +225,12 @@ class _Count:
             return _until(self._deadline, self.now)
         silent = tuple(member for member in self.members if not member.commit_signature)
         quorum = self.session.read_terms.quorum
-        return Fail(f"{agreed(self.members)} clerks committed to the survivors, {quorum} must", silent)
+        return Fail(f"{count_commits(self.members)} clerks committed to the survivors, {quorum} must", silent)
 
     def await_shares(self) -> Step:
         terms = self.session.read_terms
         votes = votes_of(terms, self.members)
-        if not is_told(votes, self.members) and self.now < self._deadline:
+        if not is_answered(votes, self.members) and self.now < self._deadline:
             return _until(self._deadline, self.now)
         if votes.believed(unchecked=self.facts.unchecked) is None:
             return Fail("the clerks report different share sums", self._silent(), votes)

@@ -14,7 +14,7 @@ from coterie.secure_sums.protocol_lists import candidates_text, survivors_text
 from coterie.secure_sums.terms import survivors_digest
 from services.aggregation.domain.records import Event
 from services.aggregation.domain.sum_decisions import CheckAgain, Settled, Votes
-from services.aggregation.domain.sum_sessions import CommitteeMember, SumSession, told_by
+from services.aggregation.domain.sum_sessions import CommitteeMember, SumSession, reported_digests
 from services.aggregation.rounds.open_round import OpenRound
 from services.aggregation.secure_sums.duty_index import DutyIndex
 from services.aggregation.secure_sums.retry import Retry
@@ -81,7 +81,7 @@ class SurvivorAgreement:
             await rounds.find_round(tx, live.task.id, session.round, lock=True)
             await sum_sessions.find_session(tx, session.place, lock=True)
             # An answer that arrived since the votes were counted is counted at the next step: it may be a lie.
-            if told_by(await sum_sessions.list_members(tx, session.place)) != told_by(members):
+            if reported_digests(await sum_sessions.list_members(tx, session.place)) != reported_digests(members):
                 return
             if not await sum_sessions.change_session(
                 tx, session.place, expected=SumState.COUNTING, state=SumState.CLOSING, since=now
@@ -112,7 +112,7 @@ class SurvivorAgreement:
             await sum_sessions.change_session(tx, session.place, expected=SumState.COUNTING, **values)
             await tasks.add_events(tx, *events)
             await tasks.change_task(tx, live.task.id)
-        self.duty_index.call(clerk.device for clerk in session.read_terms.clerks)
+        self.duty_index.wake(clerk.device for clerk in session.read_terms.clerks)
 
 
 def _outvoted(members: Sequence[CommitteeMember], votes: Votes) -> list[CommitteeMember]:

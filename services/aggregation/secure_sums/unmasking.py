@@ -108,7 +108,7 @@ class Unmasking:
             message = (
                 f"sum {session.cohort}, session {session.session_number}: the sum of {survivors} updates is opened"
             )
-            event = Event(live.task.id, self.clock.now(), EventKind.SUM_TOLD, message, session.round)
+            event = Event(live.task.id, self.clock.now(), EventKind.SUM_UNMASKED, message, session.round)
             async with self.database.writing() as tx:
                 await demand(tx, live.round)
                 if await sum_sessions.change_session(tx, session.place, expected=SumState.CLOSING, opened=digest):

@@ -37,7 +37,7 @@ class SumsServicer(rpc.SumsServicer):
         )
 
     async def PutKeyOffer(self, request: pb.PutKeyOfferRequest, context: Context) -> pb.SumTaken:
-        await self._sums.offer(_place(request.place), request.device_id, request.session_key, request.signature)
+        await self._sums.offer_key(_place(request.place), request.device_id, request.session_key, request.signature)
         return pb.SumTaken()
 
     async def ReadSum(self, request: pb.ReadSumRequest, context: Context) -> pb.SumText:
@@ -64,11 +64,11 @@ class SumsServicer(rpc.SumsServicer):
         return pb.Survivors(survivors=listed, digest=session.digest)
 
     async def PutCommit(self, request: pb.PutCommitRequest, context: Context) -> pb.SumTaken:
-        await self._sums.agree(_place(request.place), request.device_id, request.digest, request.signature)
+        await self._sums.commit(_place(request.place), request.device_id, request.digest, request.signature)
         return pb.SumTaken()
 
     async def GetCommits(self, request: pb.SumReader, context: Context) -> pb.Commits:
-        return pb.Commits(signatures=await self._sums.agreements(_place(request.place), request.device_id))
+        return pb.Commits(signatures=await self._sums.commits(_place(request.place), request.device_id))
 
     async def PutAnswer(self, request: pb.PutAnswerRequest, context: Context) -> pb.PutAnswerReply:
         place, told = _place(request.place), dict(request.digests)

@@ -129,13 +129,13 @@ async def clerks_in_state(tx: Tx, task_id: str, state: ClerkState) -> set[str]:
 async def members_of_device(tx: Tx, device_id: str) -> list[CommitteeMember]:
     """Seats of a device in sum_sessions it was not told to forget."""
     c = t.clerks.c
-    query = _MEMBERS.where(c.device_id == device_id, c.told == sa.false())
+    query = _MEMBERS.where(c.device_id == device_id, c.forget_sent == sa.false())
     return await fetch_all(tx, query.order_by(c.task_id, c.round, c.cohort, c.session_number), CommitteeMember)
 
 
 async def devices_with_members(tx: Tx) -> set[str]:
     """Devices that have, or had, a duty and were not told to forget."""
-    query = sa.select(t.clerks.c.device_id).where(t.clerks.c.told == sa.false()).distinct()
+    query = sa.select(t.clerks.c.device_id).where(t.clerks.c.forget_sent == sa.false()).distinct()
     return set((await tx.execute(query)).scalars())
 
 

@@ -16,9 +16,9 @@ from services.aggregation.domain.sum_sessions import (
     MaskedUpdate,
     Share,
     SumSession,
-    agreed,
+    count_commits,
     duty_of,
-    is_told,
+    is_answered,
     missing_shares,
     votes_of,
     wanted_of,
@@ -54,7 +54,7 @@ class SumUseCases:
         self._database, self._duty_index, self._notifier, self._clock = database, duty_index, notifier, clock
 
     async def list_duties(self, device_id: str, wait_seconds: float) -> list[tuple[DutyKind, SumSession]]:
-        """Duties of a device; waits for the first. Told to forget, it is not told again."""
+        """Duties of a device; waits for the first. ReportedDigests to forget, it is not told again."""
         require_device(device_id)
         deadline = latest(self._clock, wait_seconds)
         while True:
@@ -70,7 +70,7 @@ class SumUseCases:
     async def _duties(self, device_id: str) -> tuple[list[tuple[DutyKind, SumSession]], float]:
         """What there is to do, and after how long to look again where nothing is."""
         result: list[tuple[DutyKind, SumSession]] = []
-        pause, called = LOOK_SECONDS, self._duty_index.last_call(device_id)
+        pause, last_wake = LOOK_SECONDS, self._duty_index.last_wake(device_id)
         async with self._database.reading() as tx:
             members = await sum_sessions.members_of_device(tx, device_id)
             for member in members:
@@ -86,9 +86,9 @@ class SumUseCases:
         if forgotten:
             async with self._database.writing() as tx:
                 for place in forgotten:
-                    await sum_sessions.change_member(tx, place, device_id, told=True)
+                    await sum_sessions.change_member(tx, place, device_id, forget_sent=True)
         if len(forgotten) == len(members):
-            self._duty_index.dismiss(device_id, called)
+            self._duty_index.remove(device_id, last_wake)
         return result, pause
 
     async def _duty(self, tx: Tx, session: SumSession, member: CommitteeMember) -> DutyKind | None:
@@ -145,7 +145,7 @@ class SumUseCases:
             raise SumOver("the clerks have not fixed the survivors yet; ask for duties again")
         return session
 
-    async def agreements(self, place: Place, device_id: str) -> dict[str, str]:
+    async def commits(self, place: Place, device_id: str) -> dict[str, str]:
         """Signatures of those who agreed, for a clerk."""
         session = await self.survivors(place, device_id)
         async with self._database.reading() as tx:
@@ -154,7 +154,7 @@ class SumUseCases:
 
     # --- saying -------------------------------------------------------------------------------------------------------
 
-    async def offer(self, place: Place, device_id: str, session_key: str, signature: str) -> None:
+    async def offer_key(self, place: Place, device_id: str, session_key: str, signature: str) -> None:
         """Takes a clerk's offer; the same again changes nothing."""
         require_device(device_id)
         async with self._database.writing() as tx:
@@ -165,7 +165,7 @@ class SumUseCases:
                 return
             if member.session_key:
                 raise ConflictingCommit("this clerk has offered another key for this session; a key is offered once")
-            if session.state is not SumState.CALLING or member.state is not ClerkState.SERVING:
+            if session.state is not SumState.SELECTING or member.state is not ClerkState.SERVING:
                 raise SumOver("this session takes no more offers; ask for duties again")
             message = offer_message(place, device_id, bytes.fromhex(session_key))
             if not signed_by(bytes.fromhex(member.signing_key), message, bytes.fromhex(signature)):
@@ -198,7 +198,7 @@ class SumUseCases:
         if sum(item.checked_list == candidates for item in members) >= session.read_terms.quorum:
             self._wake_coordinator(place)
 
-    async def agree(self, place: Place, device_id: str, digest: str, signature: str) -> None:
+    async def commit(self, place: Place, device_id: str, digest: str, signature: str) -> None:
         """Takes a clerk's agreement to the survivors."""
         require_device(device_id)
         async with self._database.writing() as tx:
@@ -209,8 +209,8 @@ class SumUseCases:
                 raise BadCommit("the agreement is not signed by this clerk for these survivors")
             await sum_sessions.change_member(tx, place, device_id, commit_signature=signature)
             members = await sum_sessions.list_members(tx, place)
-        if agreed(members) >= session.read_terms.quorum:
-            self._duty_index.call(item.device_id for item in members if item.commit_signature and not item.answer)
+        if count_commits(members) >= session.read_terms.quorum:
+            self._duty_index.wake(item.device_id for item in members if item.commit_signature and not item.answer)
 
     async def answer(
         self, place: Place, device_id: str, digest: str, digests: Mapping[int, str], signature: str
@@ -229,7 +229,7 @@ class SumUseCases:
             member = replace(member, answer=told)
             members = [member if item.device_id == device_id else item for item in members]
             wanted = await self._want(tx, session.read_terms, member, members)
-        if is_told(votes_of(session.read_terms, members), members):
+        if is_answered(votes_of(session.read_terms, members), members):
             self._wake_coordinator(place)
         return wanted
 
@@ -321,7 +321,7 @@ def _check_answer(
 ) -> None:
     if not member.commit_signature:
         raise BadAnswer("this clerk has not agreed to the survivors; agree first")
-    if agreed(members) < commit_quorum(len(terms.clerks), terms.threshold):
+    if count_commits(members) < commit_quorum(len(terms.clerks), terms.threshold):
         raise SumOver("too few clerks have agreed yet; ask for duties again")
     if not is_whole_answer(member.position, digests, len(terms.clerks), terms.threshold):
         raise BadAnswer("a clerk tells the sums of exactly the shares it holds")

@@ -14,7 +14,7 @@ import numpy as np
 from coterie.privacy.stream import FreshStream
 from coterie.records.enums import DutyKind
 from coterie.secure_sums.clerk import Clerk, ReadyCheckMissing
-from coterie.secure_sums.committee_store import Cabinet
+from coterie.secure_sums.committee_store import CommitteeStore
 from coterie.secure_sums.contribution import contribution
 from coterie.secure_sums.protocol_lists import framed, read_candidates, read_framed
 from coterie.secure_sums.terms import Participants, Place, Terms
@@ -56,7 +56,7 @@ class Committee:
 
     def desk(self, device: str) -> Clerk:
         if device not in self.desks:
-            self.desks[device] = Clerk(device, keys_of(device), Cabinet(self.folder / f"{device}.db"))
+            self.desks[device] = Clerk(device, keys_of(device), CommitteeStore(self.folder / f"{device}.db"))
         return self.desks[device]
 
     # --- devices ------------------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class Committee:
         where, desk, sums = _where(place), self.desk(device), self.client.sums
         twist = self.twists.get(device, _as_it_is)
         if kind is DutyKind.KEY_OFFER:
-            offer = desk.offer(place, duty.deadline_at)
+            offer = desk.offer_key(place, duty.deadline_at)
             told = (offer.session_key.hex(), offer.signature.hex())
             await sums.PutKeyOffer(
                 pb.PutKeyOfferRequest(place=where, device_id=device, session_key=told[0], signature=told[1])
@@ -145,7 +145,7 @@ class Committee:
                 )
             )
         elif kind is DutyKind.COMMIT:
-            digest, signature = await self.agree(device, place)
+            digest, signature = await self.commit(device, place)
             await sums.PutCommit(
                 pb.PutCommitRequest(place=where, device_id=device, digest=digest, signature=signature.hex())
             )
@@ -177,25 +177,25 @@ class Committee:
         letters = dict(read_framed(io.BytesIO(stream)))
         return self.desk(device).ready_check(terms, people, read_candidates(listed.text), letters)
 
-    async def agree(self, device: str, place: Place) -> tuple[str, bytes]:
+    async def commit(self, device: str, place: Place) -> tuple[str, bytes]:
         terms, people = await self.terms(device, place)
         result = await self.client.sums.GetSurvivors(pb.SumReader(place=_where(place), device_id=device))
         survivors = [(survivor.device_id, bytes.fromhex(survivor.root)) for survivor in result.survivors]
-        return result.digest, self.desk(device).agree(terms, people, survivors)
+        return result.digest, self.desk(device).commit(terms, people, survivors)
 
     async def _answer(self, device: str, place: Place, twist: Callable[[DutyKind, Any], Any]) -> None:
         where, sums = _where(place), self.client.sums
         terms, _ = await self.terms(device, place)
         result = await sums.GetSurvivors(pb.SumReader(place=where, device_id=device))
         signed = (await sums.GetCommits(pb.SumReader(place=where, device_id=device))).signatures
-        agreements = {clerk: bytes.fromhex(signature) for clerk, signature in signed.items()}
+        commits = {clerk: bytes.fromhex(signature) for clerk, signature in signed.items()}
         digest = bytes.fromhex(result.digest)
         try:
-            answer = self.desk(device).answer(terms, digest, agreements)
+            answer = self.desk(device).answer(terms, digest, commits)
         except ReadyCheckMissing:  # it was started anew
             await self.ready_check(device, place)
-            await self.agree(device, place)
-            answer = self.desk(device).answer(terms, digest, agreements)
+            await self.commit(device, place)
+            answer = self.desk(device).answer(terms, digest, commits)
         answer = twist(DutyKind.ANSWER, answer)
         reply = await sums.PutAnswer(
             pb.PutAnswerRequest(

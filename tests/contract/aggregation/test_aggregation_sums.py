@@ -75,7 +75,7 @@ async def test_the_secure_star_makes_the_model_of_the_clear_star_to_the_bit(
     model = (await client.model(ended.model_digests[0])).tobytes()
     assert model == await clear_model(client, DEVICES, rounds=2)
     kinds = [event.kind for event in await client.events(task_id)]
-    assert words.EVENT_KIND_SUM_TOLD in kinds
+    assert words.EVENT_KIND_SUM_UNMASKED in kinds
     assert words.EVENT_KIND_SUM_UNCHECKED not in kinds
     assert [kind for _, kind in people.done].count(DutyKind.FORGET) == 8, "four clerks in two rounds"
     assert {w.outcome for w in service.fakes.settled[task_id, 1].work} == {words.PARTICIPATION_STATE_DELIVERED}
@@ -123,7 +123,7 @@ async def test_a_silent_clerk_is_replaced_before_any_device_has_seen_terms(
     await people.round({device: change_of(device) for device in DEVICES}, weight_of)
     ended = await people.finish(task_id)
     assert ended.state == words.TASK_STATE_FINISHED, ended.reason
-    called = await events_of(client, task_id, words.EVENT_KIND_SUM_CALLED)
+    called = await events_of(client, task_id, words.EVENT_KIND_SUM_COMMITTEE_SELECTED)
     assert ["dev_b" in message for message in called] == [True, False]
     assert not [kind for device, kind in people.done if device == "dev_b"]
 
@@ -160,7 +160,7 @@ class UnreadableFiles:
         return self._asked
 
 
-@pytest.mark.parametrize("state", ["calling", "open", "checking", "agreeing", "answering", "closing"])
+@pytest.mark.parametrize("state", ["selecting", "open", "checking", "agreeing", "answering", "closing"])
 async def test_a_crash_in_any_state_changes_no_bit(service: ServiceFixture, tmp_path: Path, state: str) -> None:
     client = await service.start()
     people = Committee.of(service, client, tmp_path, DEVICES)
@@ -174,7 +174,7 @@ async def test_a_crash_in_any_state_changes_no_bit(service: ServiceFixture, tmp_
     async def done(kind: DutyKind, times: int = 1) -> bool:
         return [item for _, item in people.done].count(kind) >= times
 
-    if state == "calling":
+    if state == "selecting":
         await people.attend(lambda: done(DutyKind.KEY_OFFER, 2), among=["dev_a", "dev_b"])
         await crash()
     await people.until_work("dev_a")

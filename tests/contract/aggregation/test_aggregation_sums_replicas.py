@@ -62,7 +62,7 @@ async def test_a_sum_has_one_committee_though_two_replicas_call_clerks_at_once(
     task_id = await secure_task(client)
     await people.round({device: change_of(device) for device in DEVICES}, weight_of)
     assert (await people.finish(task_id)).state == words.TASK_STATE_FINISHED
-    assert len(await events_of(client, task_id, words.EVENT_KIND_SUM_CALLED)) == 1
+    assert len(await events_of(client, task_id, words.EVENT_KIND_SUM_COMMITTEE_SELECTED)) == 1
 
 
 @POSTGRESQL

@@ -473,22 +473,22 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     """What each device contributed to a round is known, or will not be; the message says."""
     EVENT_KIND_VERDICT_DISPUTED: _EventKind.ValueType  # 19
     """A member objects to what its head said of it."""
-    EVENT_KIND_SUM_CALLED: _EventKind.ValueType  # 30
-    """A committee of clerks was called for a secure sum."""
+    EVENT_KIND_SUM_COMMITTEE_SELECTED: _EventKind.ValueType  # 30
+    """A committee of clerks was selected for a secure sum."""
     EVENT_KIND_SUM_OPENED: _EventKind.ValueType  # 31
-    """All clerks offered themselves: terms are written."""
+    """All clerks offered keys and the terms are written."""
     EVENT_KIND_SUM_COUNTED: _EventKind.ValueType  # 32
     """The clerks can serve the same survivors."""
-    EVENT_KIND_SUM_TOLD: _EventKind.ValueType  # 33
-    """The sum was opened."""
+    EVENT_KIND_SUM_UNMASKED: _EventKind.ValueType  # 33
+    """The masks were removed from the sum."""
     EVENT_KIND_SUM_UNCHECKED: _EventKind.ValueType  # 34
-    """Some share of a sum was told alike by fewer clerks than prove it, and taken all the same."""
+    """Fewer clerks than prove it reported some share of a sum alike; the sum counts all the same."""
     EVENT_KIND_SUM_FAILED: _EventKind.ValueType  # 35
     """A session failed; the message says why and what follows."""
     EVENT_KIND_CLERK_SILENT: _EventKind.ValueType  # 36
-    """A clerk kept silent and is replaced, or left out."""
+    """A clerk did not answer in time and is replaced or left out."""
     EVENT_KIND_CLERK_OUTVOTED: _EventKind.ValueType  # 37
-    """A clerk told a share otherwise than enough others."""
+    """A clerk reported a share that enough others contradict."""
     EVENT_KIND_ROUND_WARNED: _EventKind.ValueType  # 42
     """A condition under which learning is known to converge does not hold; the message says which."""
 
@@ -535,22 +535,22 @@ EVENT_KIND_ROUND_VALUED: EventKind.ValueType  # 18
 """What each device contributed to a round is known, or will not be; the message says."""
 EVENT_KIND_VERDICT_DISPUTED: EventKind.ValueType  # 19
 """A member objects to what its head said of it."""
-EVENT_KIND_SUM_CALLED: EventKind.ValueType  # 30
-"""A committee of clerks was called for a secure sum."""
+EVENT_KIND_SUM_COMMITTEE_SELECTED: EventKind.ValueType  # 30
+"""A committee of clerks was selected for a secure sum."""
 EVENT_KIND_SUM_OPENED: EventKind.ValueType  # 31
-"""All clerks offered themselves: terms are written."""
+"""All clerks offered keys and the terms are written."""
 EVENT_KIND_SUM_COUNTED: EventKind.ValueType  # 32
 """The clerks can serve the same survivors."""
-EVENT_KIND_SUM_TOLD: EventKind.ValueType  # 33
-"""The sum was opened."""
+EVENT_KIND_SUM_UNMASKED: EventKind.ValueType  # 33
+"""The masks were removed from the sum."""
 EVENT_KIND_SUM_UNCHECKED: EventKind.ValueType  # 34
-"""Some share of a sum was told alike by fewer clerks than prove it, and taken all the same."""
+"""Fewer clerks than prove it reported some share of a sum alike; the sum counts all the same."""
 EVENT_KIND_SUM_FAILED: EventKind.ValueType  # 35
 """A session failed; the message says why and what follows."""
 EVENT_KIND_CLERK_SILENT: EventKind.ValueType  # 36
-"""A clerk kept silent and is replaced, or left out."""
+"""A clerk did not answer in time and is replaced or left out."""
 EVENT_KIND_CLERK_OUTVOTED: EventKind.ValueType  # 37
-"""A clerk told a share otherwise than enough others."""
+"""A clerk reported a share that enough others contradict."""
 EVENT_KIND_ROUND_WARNED: EventKind.ValueType  # 42
 """A condition under which learning is known to converge does not hold; the message says which."""
 Global___EventKind: _TypeAlias = EventKind  # noqa: Y015
@@ -563,14 +563,14 @@ class _SumStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SumState.Val
     DESCRIPTOR: _descriptor.EnumDescriptor
     SUM_STATE_UNSPECIFIED: _SumState.ValueType  # 0
     """None given."""
-    SUM_STATE_CALLING: _SumState.ValueType  # 1
-    """Clerks are asked to offer themselves."""
+    SUM_STATE_SELECTING: _SumState.ValueType  # 1
+    """The platform selects clerks and asks them for keys."""
     SUM_STATE_OPEN: _SumState.ValueType  # 2
     """Terms are written; devices deliver."""
     SUM_STATE_COUNTING: _SumState.ValueType  # 3
-    """Clerks ready check, agree and answer."""
+    """Clerks check the deliveries, commit to the survivors and report their share sums."""
     SUM_STATE_CLOSING: _SumState.ValueType  # 4
-    """Everything to open the sum with is there."""
+    """All share sums are there; the round removes the masks."""
     SUM_STATE_SETTLING: _SumState.ValueType  # 5
     """The sum is in the model."""
     SUM_STATE_DONE: _SumState.ValueType  # 6
@@ -583,14 +583,14 @@ class SumState(_SumState, metaclass=_SumStateEnumTypeWrapper):
 
 SUM_STATE_UNSPECIFIED: SumState.ValueType  # 0
 """None given."""
-SUM_STATE_CALLING: SumState.ValueType  # 1
-"""Clerks are asked to offer themselves."""
+SUM_STATE_SELECTING: SumState.ValueType  # 1
+"""The platform selects clerks and asks them for keys."""
 SUM_STATE_OPEN: SumState.ValueType  # 2
 """Terms are written; devices deliver."""
 SUM_STATE_COUNTING: SumState.ValueType  # 3
-"""Clerks ready check, agree and answer."""
+"""Clerks check the deliveries, commit to the survivors and report their share sums."""
 SUM_STATE_CLOSING: SumState.ValueType  # 4
-"""Everything to open the sum with is there."""
+"""All share sums are there; the round removes the masks."""
 SUM_STATE_SETTLING: SumState.ValueType  # 5
 """The sum is in the model."""
 SUM_STATE_DONE: SumState.ValueType  # 6

@@ -19,7 +19,7 @@ def upgrade() -> None:
         sa.Column("signing_key", sa.String(length=64), nullable=False),
         sa.Column("state", sa.String(length=16), nullable=False),
         sa.Column("position", sa.Integer(), nullable=False),
-        sa.Column("called_at", sa.Double(), nullable=False),
+        sa.Column("selected_at", sa.Double(), nullable=False),
         sa.Column("session_key", sa.String(length=64), server_default="", nullable=False),
         sa.Column("offer", sa.String(length=128), server_default="", nullable=False),
         sa.Column("checked_list", sa.String(length=64), server_default="", nullable=False),
@@ -27,10 +27,10 @@ def upgrade() -> None:
         sa.Column("faults", sa.JSON(), nullable=False),
         sa.Column("commit_signature", sa.String(length=128), server_default="", nullable=False),
         sa.Column("answer", sa.JSON(), nullable=False),
-        sa.Column("told", sa.Boolean(), server_default=sa.false(), nullable=False),
+        sa.Column("forget_sent", sa.Boolean(), server_default=sa.false(), nullable=False),
         sa.PrimaryKeyConstraint("task_id", "round", "cohort", "session_number", "device_id"),
     )
-    op.create_index("clerks_by_device", "clerks", ["device_id", "told"], unique=False)
+    op.create_index("clerks_by_device", "clerks", ["device_id", "forget_sent"], unique=False)
     op.create_table(
         "contributions",
         sa.Column("task_id", sa.String(length=40), nullable=False),

@@ -8,23 +8,22 @@ from services.aggregation.secure_sums.duty_index import DutyIndex
 from services.kit.notify.notifier import Notifier
 
 
-def test_a_clerk_that_is_called_while_it_is_told_to_forget_stays() -> None:
-    """A call between reading a device's sessions and dismissing it keeps the device."""
-    desk = DutyIndex(cast(Any, None), Notifier())
-    desk.call(["dev_a"])
-    seen = desk.last_call("dev_a")
-    desk.call(["dev_a"])
-    desk.dismiss("dev_a", seen)
-    assert desk.devices == {"dev_a"}
-    desk.dismiss("dev_a", desk.last_call("dev_a"))
-    assert desk.devices == set()
+def test_a_device_woken_while_its_sessions_are_read_stays_in_the_index() -> None:
+    index = DutyIndex(cast(Any, None), Notifier())
+    index.wake(["dev_a"])
+    before = index.last_wake("dev_a")
+    index.wake(["dev_a"])
+    index.remove("dev_a", before)
+    assert index.devices == {"dev_a"}
+    index.remove("dev_a", index.last_wake("dev_a"))
+    assert index.devices == set()
 
 
-def test_a_call_after_a_dismissal_is_another_than_any_before() -> None:
-    desk = DutyIndex(cast(Any, None), Notifier())
-    desk.call(["dev_a"])
-    first = desk.last_call("dev_a")
-    desk.dismiss("dev_a", first)
-    desk.call(["dev_a"])
-    desk.dismiss("dev_a", first)
-    assert desk.devices == {"dev_a"}
+def test_wake_up_numbers_never_repeat_after_a_removal() -> None:
+    index = DutyIndex(cast(Any, None), Notifier())
+    index.wake(["dev_a"])
+    first = index.last_wake("dev_a")
+    index.remove("dev_a", first)
+    index.wake(["dev_a"])
+    index.remove("dev_a", first)
+    assert index.devices == {"dev_a"}

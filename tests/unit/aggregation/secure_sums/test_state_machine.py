@@ -37,7 +37,7 @@ from tests.attacks.sum_fixture import SumFixture, keys_of, owner_of
 CLERK_SECONDS, OFFER_SECONDS, DEVICES = 40.0, 20.0, 8
 FACTS = Facts(began_at=0.0, offer_seconds=OFFER_SECONDS, clerk_seconds=CLERK_SECONDS, pending=DEVICES)
 ALLOWED: dict[SumState, tuple[type[Step], ...]] = {
-    SumState.CALLING: (Wait, SelectCommittee, OpenForDeliveries),
+    SumState.SELECTING: (Wait, SelectCommittee, OpenForDeliveries),
     SumState.OPEN: (Wait, BeginReadyCheck, ExtendDeliveries, Fail),
     SumState.COUNTING: (Wait, RepeatReadyCheck, FixSurvivors, Unmask, Fail),
 }
@@ -72,7 +72,7 @@ def session(state: SumState, **changes: Any) -> SumSession:
         noise_multiplier=0.0,
         heaviest=1.0,
         participants="[]",
-        terms="" if state is SumState.CALLING else terms().text,
+        terms="" if state is SumState.SELECTING else terms().text,
         candidates=listed() if state is SumState.COUNTING else "",
         asked=(0, 1, 2, 3) if state is SumState.COUNTING else (),
     )
@@ -86,7 +86,7 @@ def member(at: int, **changes: Any) -> CommitteeMember:
         keys_of(device).public().signing.hex(),
         ClerkState.SERVING,
         position=at,
-        called_at=100.0,
+        selected_at=100.0,
     )
     return dataclasses.replace(made, **changes)
 
@@ -117,26 +117,26 @@ def shares(digest: str = "11" * 32) -> dict[int, Share]:
 
 
 def test_a_session_without_committee_selects_one() -> None:
-    assert next_step(session(SumState.CALLING), [], 100.0, FACTS) == SelectCommittee((), ())
+    assert next_step(session(SumState.SELECTING), [], 100.0, FACTS) == SelectCommittee((), ())
 
 
 def test_selection_waits_for_keys_then_replaces_silent_clerks_alone() -> None:
     prompt, late = member(0, position=-1, session_key="aa"), member(1, position=-1)
-    assert next_step(session(SumState.CALLING), [prompt, late], 105.0, FACTS) == Wait(15.0)
-    assert next_step(session(SumState.CALLING), [prompt, late], 120.0, FACTS) == SelectCommittee(
+    assert next_step(session(SumState.SELECTING), [prompt, late], 105.0, FACTS) == Wait(15.0)
+    assert next_step(session(SumState.SELECTING), [prompt, late], 120.0, FACTS) == SelectCommittee(
         (prompt, late), (late,)
     )
 
 
 def test_time_before_the_process_began_counts_against_no_clerk() -> None:
     late, facts = member(1, position=-1), dataclasses.replace(FACTS, began_at=130.0)
-    assert next_step(session(SumState.CALLING), [late], 140.0, facts) == Wait(10.0)
+    assert next_step(session(SumState.SELECTING), [late], 140.0, facts) == Wait(10.0)
 
 
 def test_a_session_opens_when_every_serving_clerk_has_offered_a_key() -> None:
     clerks = [member(at, position=-1, session_key=f"{at}") for at in range(4)]
     released = member(4, position=-1, state=ClerkState.RELEASED)
-    assert next_step(session(SumState.CALLING), [*clerks, released], 101.0, FACTS) == OpenForDeliveries(tuple(clerks))
+    assert next_step(session(SumState.SELECTING), [*clerks, released], 101.0, FACTS) == OpenForDeliveries(tuple(clerks))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from coterie.agent.committee_worker import Clerking
 from coterie.protocol.keys import DeviceKeys
 from coterie.protocol.transport import Interrupted, Stop
 from coterie.records import Duty, DutyKind
-from coterie.secure_sums.committee_store import Cabinet
+from coterie.secure_sums.committee_store import CommitteeStore
 from coterie.secure_sums.terms import Place
 
 PATIENCE_SECONDS = 20.0
@@ -67,7 +67,7 @@ def clerk_of(folder: Path) -> Iterator[tuple[Clerking, Registry]]:
     stop = Stop()
     platform = Registry(stop)
     keys = DeviceKeys.load_or_create(folder / "keys.json")
-    with Clerking(platform, "dev_1", keys, Cabinet(folder / "clerk.db"), stop) as clerk:  # type: ignore[arg-type]
+    with Clerking(platform, "dev_1", keys, CommitteeStore(folder / "clerk.db"), stop) as clerk:  # type: ignore[arg-type]
         yield clerk, platform
 
 
@@ -106,7 +106,9 @@ def test_one_with_a_seat_asks_on_until_it_was_told_to_forget(tmp_path: Path) -> 
 
 
 def test_a_clerk_that_was_killed_finds_its_duties_when_it_comes_back(tmp_path: Path) -> None:
-    Cabinet(tmp_path / "clerk.db").open_session(Place("tsk_1", 0, 1, 1), lambda: bytes(32), time.time(), time.time())
+    CommitteeStore(tmp_path / "clerk.db").open_session(
+        Place("tsk_1", 0, 1, 1), lambda: bytes(32), time.time(), time.time()
+    )
     with clerk_of(tmp_path) as (clerk, platform):
         eventually(lambda: platform.asked > 3)
         assert not clerk.begin_waiting()

@@ -16,7 +16,12 @@ from coterie.protocol.letters import Header, seal
 from coterie.secure_sums import masks
 from coterie.secure_sums.acceptance import TermsRefused
 from coterie.secure_sums.clerk import BadSurvivors, NotAClerk, ReadyCheckMissing, TooFewCommits
-from coterie.secure_sums.committee_store import Cabinet, CabinetUnavailable, ConflictingCommit, SessionOver
+from coterie.secure_sums.committee_store import (
+    CommitteeStore,
+    CommitteeStoreUnavailable,
+    ConflictingCommit,
+    SessionOver,
+)
 from coterie.secure_sums.letters import LetterKey, Opened, seal_seeds, subject_of
 from coterie.secure_sums.protocol_lists import in_company, lonely
 from coterie.secure_sums.terms import BadTerms, Place
@@ -35,9 +40,9 @@ def sum_fixture(tmp_path: Path) -> SumFixture:
 
 
 def test_an_offer_is_the_same_before_and_after_a_crash(sum_fixture: SumFixture) -> None:
-    one = sum_fixture.desks[FIRST].offer(sum_fixture.place, NOON + 600)
-    assert sum_fixture.desks[FIRST].offer(sum_fixture.place, NOON + 900) == one
-    assert sum_fixture.start(FIRST).offer(sum_fixture.place, NOON + 600) == one
+    one = sum_fixture.desks[FIRST].offer_key(sum_fixture.place, NOON + 600)
+    assert sum_fixture.desks[FIRST].offer_key(sum_fixture.place, NOON + 900) == one
+    assert sum_fixture.start(FIRST).offer_key(sum_fixture.place, NOON + 600) == one
 
 
 def test_clerk_started_anew_checks_agrees_and_answers_with_same_bytes(sum_fixture: SumFixture) -> None:
@@ -46,16 +51,16 @@ def test_clerk_started_anew_checks_agrees_and_answers_with_same_bytes(sum_fixtur
     ready_checks = sum_fixture.ready_check_all(terms, deliveries)
     survivors = survivors_of(deliveries)
     chosen = chosen_digest(terms, survivors)
-    agreements = sum_fixture.commit_all(terms, survivors)
-    answer = sum_fixture.desks[FIRST].answer(terms, chosen, agreements)
+    commits = sum_fixture.commit_all(terms, survivors)
+    answer = sum_fixture.desks[FIRST].answer(terms, chosen, commits)
     again = sum_fixture.start(FIRST)
     with pytest.raises(ReadyCheckMissing):
-        again.answer(terms, chosen, agreements)
+        again.answer(terms, chosen, commits)
     with pytest.raises(ReadyCheckMissing):
-        again.agree(terms, sum_fixture.participants, survivors)
+        again.commit(terms, sum_fixture.participants, survivors)
     assert sum_fixture.ready_check(terms, FIRST, deliveries) == ready_checks[FIRST]
-    assert again.agree(terms, sum_fixture.participants, survivors) == agreements[FIRST]
-    told = again.answer(terms, chosen, agreements)
+    assert again.commit(terms, sum_fixture.participants, survivors) == commits[FIRST]
+    told = again.answer(terms, chosen, commits)
     assert (told.digests, told.signature) == (answer.digests, answer.signature)
     for share, words in answer.sums.items():
         np.testing.assert_array_equal(told.sums[share], words)
@@ -74,13 +79,13 @@ def test_an_agreement_is_on_disk_before_it_is_signed(sum_fixture: SumFixture, mo
 
     monkeypatch.setattr(type(desk._keys), "sign", lambda self, message: killed(message))
     with pytest.raises(KeyboardInterrupt):
-        desk.agree(terms, sum_fixture.participants, survivors)
+        desk.commit(terms, sum_fixture.participants, survivors)
     monkeypatch.undo()
     again = sum_fixture.start(FIRST)
     sum_fixture.ready_check(terms, FIRST, deliveries)
     with pytest.raises(ConflictingCommit):
-        again.agree(terms, sum_fixture.participants, others)
-    assert again.agree(terms, sum_fixture.participants, survivors)
+        again.commit(terms, sum_fixture.participants, others)
+    assert again.commit(terms, sum_fixture.participants, survivors)
 
 
 def test_a_file_that_cannot_be_written_signs_nothing(sum_fixture: SumFixture, tmp_path: Path) -> None:
@@ -88,8 +93,8 @@ def test_a_file_that_cannot_be_written_signs_nothing(sum_fixture: SumFixture, tm
     deliveries = sum_fixture.deliver_all(terms)
     sum_fixture.ready_check_all(terms, deliveries)
     (tmp_path / f"{FIRST}.db").rename(tmp_path / "away.db")
-    with pytest.raises(CabinetUnavailable):
-        sum_fixture.desks[FIRST].agree(terms, sum_fixture.participants, survivors_of(deliveries))
+    with pytest.raises(CommitteeStoreUnavailable):
+        sum_fixture.desks[FIRST].commit(terms, sum_fixture.participants, survivors_of(deliveries))
     assert not (tmp_path / f"{FIRST}.db").exists()
 
 
@@ -101,14 +106,14 @@ def test_nothing_is_answered_before_q_clerks_agreed(sum_fixture: SumFixture) -> 
     chosen, desk = chosen_digest(terms, survivors), sum_fixture.desks[FIRST]
     with pytest.raises(BadSurvivors, match="not agreed"):
         desk.answer(terms, chosen, {})
-    agreements = sum_fixture.commit_all(terms, survivors)
-    two = dict(itertools.islice(agreements.items(), 2))
-    for given_ in (two, {**two, "dev_03": bytes(64), "dev_09": agreements["dev_03"], "dev_02": agreements["dev_01"]}):
+    commits = sum_fixture.commit_all(terms, survivors)
+    two = dict(itertools.islice(commits.items(), 2))
+    for given_ in (two, {**two, "dev_03": bytes(64), "dev_09": commits["dev_03"], "dev_02": commits["dev_01"]}):
         with pytest.raises(TooFewCommits):
             desk.answer(terms, chosen, given_)
-    assert set(desk.answer(terms, chosen, {**two, "dev_02": agreements["dev_02"]}).digests) == {1, 2, 3}
+    assert set(desk.answer(terms, chosen, {**two, "dev_02": commits["dev_02"]}).digests) == {1, 2, 3}
     with pytest.raises(BadSurvivors):
-        desk.answer(terms, bytes(32), agreements)
+        desk.answer(terms, bytes(32), commits)
 
 
 def test_a_ready_check_after_the_agreement_does_not_change_the_answer(sum_fixture: SumFixture) -> None:
@@ -116,12 +121,12 @@ def test_a_ready_check_after_the_agreement_does_not_change_the_answer(sum_fixtur
     deliveries = sum_fixture.deliver_all(terms)
     sum_fixture.ready_check_all(terms, deliveries)
     survivors = survivors_of(deliveries)
-    agreements = sum_fixture.commit_all(terms, survivors)
+    commits = sum_fixture.commit_all(terms, survivors)
     sum_fixture.ready_check(terms, FIRST, {device: deliveries[device] for device in names(2)})
     other = {**deliveries, "dev_05": sum_fixture.deliver(terms, "dev_05")}
     sum_fixture.ready_check(terms, FIRST, other)
-    told = sum_fixture.desks[FIRST].answer(terms, chosen_digest(terms, survivors), agreements)
-    again = sum_fixture.desks["dev_01"].answer(terms, chosen_digest(terms, survivors), agreements)
+    told = sum_fixture.desks[FIRST].answer(terms, chosen_digest(terms, survivors), commits)
+    again = sum_fixture.desks["dev_01"].answer(terms, chosen_digest(terms, survivors), commits)
     assert told.digests[2] == again.digests[2]
 
 
@@ -133,15 +138,15 @@ def test_what_was_forgotten_is_refused_for_ever(sum_fixture: SumFixture, tmp_pat
     deliveries = sum_fixture.deliver_all(terms)
     sum_fixture.ready_check_all(terms, deliveries)
     survivors = survivors_of(deliveries)
-    agreements = sum_fixture.commit_all(terms, survivors)
+    commits = sum_fixture.commit_all(terms, survivors)
     sum_fixture.desks[FIRST].forget(sum_fixture.place)
     for desk in (sum_fixture.desks[FIRST], sum_fixture.start(FIRST)):
         desk.forget(sum_fixture.place)
         for asked in (
-            lambda desk=desk: desk.offer(sum_fixture.place, NOON + 600),
+            lambda desk=desk: desk.offer_key(sum_fixture.place, NOON + 600),
             lambda: sum_fixture.ready_check(terms, FIRST, deliveries),
-            lambda desk=desk: desk.agree(terms, sum_fixture.participants, survivors),
-            lambda desk=desk: desk.answer(terms, chosen_digest(terms, survivors), agreements),
+            lambda desk=desk: desk.commit(terms, sum_fixture.participants, survivors),
+            lambda desk=desk: desk.answer(terms, chosen_digest(terms, survivors), commits),
         ):
             with pytest.raises(SessionOver):
                 asked()
@@ -153,42 +158,42 @@ def test_an_offer_for_a_later_session_forgets_the_earlier(sum_fixture: SumFixtur
     terms = sum_fixture.terms()
     desk = sum_fixture.desks[FIRST]
     later = dataclasses.replace(sum_fixture.place, session_number=2)
-    desk.offer(later, NOON + 600)
+    desk.offer_key(later, NOON + 600)
     for earlier in (sum_fixture.place, dataclasses.replace(sum_fixture.place, round=0)):
         with pytest.raises(SessionOver):
-            desk.offer(earlier, NOON + 600)
+            desk.offer_key(earlier, NOON + 600)
     with pytest.raises(SessionOver):
         desk.ready_check(terms, sum_fixture.participants, [], {})
-    desk.offer(dataclasses.replace(sum_fixture.place, task="tsk_other"), NOON + 600)
-    desk.offer(dataclasses.replace(sum_fixture.place, cohort=1), NOON + 600)
+    desk.offer_key(dataclasses.replace(sum_fixture.place, task="tsk_other"), NOON + 600)
+    desk.offer_key(dataclasses.replace(sum_fixture.place, cohort=1), NOON + 600)
 
 
 def test_forgetting_what_was_never_offered_marks_nothing(sum_fixture: SumFixture) -> None:
     """Else a platform could end a clerk's service by naming a round far ahead."""
     desk = sum_fixture.desks[FIRST]
     desk.forget(Place(TASK, 0, 10**6, 1))
-    assert desk.offer(sum_fixture.place, NOON + 600)
+    assert desk.offer_key(sum_fixture.place, NOON + 600)
 
 
 @pytest.mark.parametrize(("deadline", "kept_seconds"), [(600.0, 600 + 86_400), (30 * 86_400.0, 8 * 86_400)])
 def test_a_clerk_forgets_by_itself_in_time(sum_fixture: SumFixture, deadline: float, kept_seconds: float) -> None:
     desk = sum_fixture.desks[FIRST]
-    desk.offer(sum_fixture.place, NOON + deadline)
+    desk.offer_key(sum_fixture.place, NOON + deadline)
     sum_fixture.now = NOON + kept_seconds - 1
     desk.tidy()
-    assert desk.offer(sum_fixture.place, NOON + deadline)
+    assert desk.offer_key(sum_fixture.place, NOON + deadline)
     sum_fixture.now = NOON + kept_seconds
     desk.tidy()
     with pytest.raises(SessionOver):
-        desk.offer(sum_fixture.place, NOON + deadline)
+        desk.offer_key(sum_fixture.place, NOON + deadline)
 
 
 def test_only_the_owner_may_read_the_clerks_file(sum_fixture: SumFixture, tmp_path: Path) -> None:
     path = tmp_path / f"{FIRST}.db"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.write_bytes(b"not a database, though long enough to look like one" * 20)
-    with pytest.raises(CabinetUnavailable):
-        Cabinet(path)
+    with pytest.raises(CommitteeStoreUnavailable):
+        CommitteeStore(path)
 
 
 # --- terms and survivors a clerk does not take ------------------------------------------------------------------------
@@ -203,7 +208,7 @@ def test_terms_that_name_another_key_are_refused(sum_fixture: SumFixture) -> Non
     with pytest.raises(NotAClerk, match="signing key"):
         sum_fixture.ready_check(dataclasses.replace(terms, clerks=(named, *terms.clerks[1:])), FIRST, deliveries)
     with pytest.raises(NotAClerk, match="do not name"):
-        sum_fixture.desks[FIRST].agree(
+        sum_fixture.desks[FIRST].commit(
             dataclasses.replace(terms, clerks=terms.clerks[1:]), sum_fixture.participants, []
         )
     with pytest.raises(BadTerms, match="participants"):
@@ -225,11 +230,11 @@ def test_survivors_nobody_checked_or_too_few_or_twice_are_refused(sum_fixture: S
         list(reversed(survivors)),
     ):
         with pytest.raises(BadSurvivors):
-            desk.agree(terms, sum_fixture.participants, wrong)
+            desk.commit(terms, sum_fixture.participants, wrong)
     other = dataclasses.replace(terms, least=3)
     with pytest.raises(ReadyCheckMissing):
-        desk.agree(other, sum_fixture.participants, survivors)
-    assert desk.agree(terms, sum_fixture.participants, survivors)
+        desk.commit(other, sum_fixture.participants, survivors)
+    assert desk.commit(terms, sum_fixture.participants, survivors)
 
 
 # --- company ----------------------------------------------------------------------------------------------------------

@@ -141,7 +141,7 @@ def _let_some_die(ground: Stage, task_id: str, agents: list[Agent], rounds: int)
         if ground.platform.task(task_id).state.has_ended:
             return []
         time.sleep(0.1)
-    called = [event.message for event in ground.platform.events(task_id) if event.kind == "sum.called"]
+    called = [event.message for event in ground.platform.events(task_id) if event.kind == "sum.committee_selected"]
     clerk = next((agent for agent in agents if called and agent.identity.id in called[-1]), agents[0])
     others = [agent for agent in reversed(agents) if agent is not clerk]
     died = [clerk, *others[: math.floor(len(agents) * LOST_SHARE) - 1]]

@@ -360,7 +360,7 @@ class Agent:
             stop=stop,
             verify=self._verify,
         )
-        return Clerking(platform, self.identity.id, self._keys, self.home.cabinet(), stop)
+        return Clerking(platform, self.identity.id, self._keys, self.home.committee_store(), stop)
 
     def _heartbeat(self) -> Heartbeat:
         return Heartbeat(

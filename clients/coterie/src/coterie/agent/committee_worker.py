@@ -3,7 +3,7 @@
 Few devices are clerks. One that has offered itself for no session asks for no duties while it waits for work: the
 answer says when it is called. A platform that says so falsely is asked once, and one that never does finds no clerk.
 
-Every duty can be served again after a crash: session keys, agreements and marks are in the clerk's file before anything
+Every duty can be served again after a crash: session keys, commits and marks are in the clerk's file before anything
 is told (`coterie.secure_sums.committee_store`), and what was only in memory is made anew from the letters.
 """
 
@@ -22,7 +22,7 @@ from coterie.protocol.transport import Interrupted, Stop
 from coterie.records import Duty, DutyKind
 from coterie.secure_sums.canonical import NotCanonical
 from coterie.secure_sums.clerk import Answer, Clerk, ReadyCheckMissing
-from coterie.secure_sums.committee_store import Cabinet, ClerkRefuses
+from coterie.secure_sums.committee_store import ClerkRefuses, CommitteeStore
 from coterie.secure_sums.protocol_lists import read_candidates
 from coterie.secure_sums.terms import BadTerms, Participants, Place, Terms, survivors_digest
 
@@ -37,10 +37,10 @@ _log = logging.getLogger("coterie.clerk")
 class Clerking:
     """Serves duties from `with` to its end; a duty that fails is logged and asked for again."""
 
-    def __init__(self, platform: Platform, device_id: str, keys: DeviceKeys, cabinet: Cabinet, stop: Stop) -> None:
+    def __init__(self, platform: Platform, device_id: str, keys: DeviceKeys, store: CommitteeStore, stop: Stop) -> None:
         """`platform` is this thread's own; `stop` ends its waits."""
         self._platform, self._device_id, self._stop = platform, device_id, stop
-        self._clerk, self._ending, self._called = Clerk(device_id, keys, cabinet), threading.Event(), threading.Event()
+        self._clerk, self._ending, self._called = Clerk(device_id, keys, store), threading.Event(), threading.Event()
         self._seated, self._is_told = True, False
         # What cannot change while it counts is asked for once: the terms, and the survivors it agreed to.
         self._read: dict[Place, Terms] = {}
@@ -49,7 +49,7 @@ class Clerking:
         self._acts: dict[str, Callable[[Duty, Place], None]] = {
             DutyKind.KEY_OFFER: self._offer,
             DutyKind.READY_CHECK: self._ready_check,
-            DutyKind.COMMIT: self._agree,
+            DutyKind.COMMIT: self._commit,
             DutyKind.ANSWER: self._answer,
             DutyKind.FORGET: self._forget,
         }
@@ -121,14 +121,14 @@ class Clerking:
     # --- duties -------------------------------------------------------------------------------------------------------
 
     def _offer(self, duty: Duty, place: Place) -> None:
-        offer = self._clerk.offer(place, duty.deadline_at)
+        offer = self._clerk.offer_key(place, duty.deadline_at)
         self._platform.put_key_offer(place, self._device_id, session_key=offer.session_key, signature=offer.signature)
 
     def _ready_check(self, _duty: Duty, place: Place) -> None:
         self._checked(place, tell=True)
 
-    def _agree(self, _duty: Duty, place: Place) -> None:
-        digest, signature = self._agreed(place)
+    def _commit(self, _duty: Duty, place: Place) -> None:
+        digest, signature = self._sign_commit(place)
         self._survivors[place] = digest
         self._platform.put_commit(place, self._device_id, digest=digest, signature=signature)
 
@@ -136,12 +136,12 @@ class Clerking:
         terms, survivors = self._terms(place), self._survivors.get(place)
         if survivors is None:  # restarted since its commit
             survivors = survivors_digest(terms.digest, self._platform.sum_survivors(place))
-        agreements = self._platform.sum_commits(place)
+        commits = self._platform.sum_commits(place)
         try:
-            answer = self._clerk.answer(terms, survivors, agreements)
+            answer = self._clerk.answer(terms, survivors, commits)
         except ReadyCheckMissing:  # restarted since its commit
-            self._agreed(place)
-            answer = self._clerk.answer(terms, survivors, agreements)
+            self._sign_commit(place)
+            answer = self._clerk.answer(terms, survivors, commits)
         self._tell(place, answer)
 
     def _tell(self, place: Place, answer: Answer) -> None:
@@ -186,13 +186,13 @@ class Clerking:
                 faults=ready_check.faults,
             )
 
-    def _agreed(self, place: Place) -> tuple[bytes, bytes]:
+    def _sign_commit(self, place: Place) -> tuple[bytes, bytes]:
         """Digest of the survivors and this clerk's signature of it; repeats the ready check after a restart."""
         terms, survivors = self._terms(place), self._platform.sum_survivors(place)
         participants = self._participants(terms)
         try:
-            signature = self._clerk.agree(terms, participants, survivors)
+            signature = self._clerk.commit(terms, participants, survivors)
         except ReadyCheckMissing:
             self._checked(place, tell=False)
-            signature = self._clerk.agree(terms, participants, survivors)
+            signature = self._clerk.commit(terms, participants, survivors)
         return survivors_digest(terms.digest, survivors), signature

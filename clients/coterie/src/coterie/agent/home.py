@@ -35,7 +35,7 @@ from coterie.privacy.ledger import Limit, PrivacyLedger
 from coterie.protocol.keys import DeviceKeys
 from coterie.protocol.letters import Tensors
 from coterie.secure_sums.circle import BadCircle, Circle, invitation, read_invitation
-from coterie.secure_sums.committee_store import Cabinet
+from coterie.secure_sums.committee_store import CommitteeStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,9 +213,9 @@ class DeviceHome:
         """Where is kept what a task said when the device joined it (`coterie.secure_sums.joining`)."""
         return self.folder / "joined" / f"{task_id}.json"
 
-    def cabinet(self) -> Cabinet:
+    def committee_store(self) -> CommitteeStore:
         """What the device keeps as a clerk."""
-        return Cabinet(self.folder / "clerk.db")
+        return CommitteeStore(self.folder / "clerk.db")
 
     def memory(self, task_id: str) -> TaskState:
         """What a strategy keeps for a task."""

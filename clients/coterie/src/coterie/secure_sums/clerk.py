@@ -15,7 +15,7 @@ from nacl.public import PrivateKey
 
 from coterie.protocol.keys import DeviceKeys
 from coterie.secure_sums import masks
-from coterie.secure_sums.committee_store import Cabinet, ClerkRefuses
+from coterie.secure_sums.committee_store import ClerkRefuses, CommitteeStore
 from coterie.secure_sums.letters import Fault, FaultKind, Opened, open_seeds
 from coterie.secure_sums.masks import Words, commit_quorum, digest
 from coterie.secure_sums.protocol_lists import Candidate, Survivors, candidates_text, in_company, list_digest, lonely
@@ -49,7 +49,7 @@ class TooFewCommits(ClerkRefuses):
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class KeyOffer:
     """A key for one session, signed."""
 
     session_key: bytes
@@ -81,24 +81,26 @@ class _ClerkSession:
 
     terms: bytes
     opened: dict[tuple[str, bytes], Opened]
-    agreed: tuple[bytes, list[tuple[str, Opened]]] | None = None
+    committed: tuple[bytes, list[tuple[str, Opened]]] | None = None
     answer: Answer | None = None
 
 
 class Clerk:
     """A device as clerk, for any number of sums. Duties are served one at a time."""
 
-    def __init__(self, device: str, keys: DeviceKeys, cabinet: Cabinet, clock: Callable[[], float] = time.time) -> None:
-        self._device, self._keys, self._cabinet, self._clock = device, keys, cabinet, clock
+    def __init__(
+        self, device: str, keys: DeviceKeys, store: CommitteeStore, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._device, self._keys, self._store, self._clock = device, keys, store, clock
         self._sessions: dict[Place, _ClerkSession] = {}
 
-    def offer(self, place: Place, deadline_at: float) -> Offer:
+    def offer_key(self, place: Place, deadline_at: float) -> KeyOffer:
         """A session key for a place, stored before it is told; the same again when asked again."""
         self.tidy()
-        private = self._cabinet.open_session(place, lambda: bytes(PrivateKey.generate()), self._clock(), deadline_at)
+        private = self._store.open_session(place, lambda: bytes(PrivateKey.generate()), self._clock(), deadline_at)
         self._drop(lambda other: (other.round, other.session_number) < (place.round, place.session_number), place)
         public = bytes(PrivateKey(private).public_key)
-        return Offer(public, self._keys.sign(offer_message(place, self._device, public)))
+        return KeyOffer(public, self._keys.sign(offer_message(place, self._device, public)))
 
     def ready_check(
         self, terms: Terms, participants: Participants, candidates: list[Candidate], letters: Mapping[str, bytes]
@@ -123,57 +125,57 @@ class Clerk:
             {device: faults[device] for device in sorted(faults, key=str.encode)},
         )
 
-    def agree(self, terms: Terms, participants: Participants, survivors: Survivors) -> bytes:
+    def commit(self, terms: Terms, participants: Participants, survivors: Survivors) -> bytes:
         """Signature of D, once (T, D) is on disk; the same again for the same survivors, never for others."""
         self._assignment(terms)
         participants.check(terms)
         members = self._checked(terms, participants, survivors)
         chosen = survivors_digest(terms.digest, survivors)
-        self._cabinet.agree(terms.place, terms.digest, chosen)
+        self._store.commit(terms.place, terms.digest, chosen)
         session = self._sessions[terms.place]
-        session.agreed = (chosen, list(members.items()))
+        session.committed = (chosen, list(members.items()))
         return self._keys.sign(commit_message(terms.digest, chosen))
 
-    def answer(self, terms: Terms, survivors: bytes, agreements: Mapping[str, bytes]) -> Answer:
+    def answer(self, terms: Terms, survivors: bytes, commits: Mapping[str, bytes]) -> Answer:
         """Sums of this clerk's shares, if it and q clerks in all agreed to the survivors D."""
         position, _ = self._assignment(terms)
-        if self._cabinet.agreed(terms.place) != (terms.digest, survivors):
+        if self._store.committed(terms.place) != (terms.digest, survivors):
             raise BadSurvivors(
                 "this clerk has not agreed to these survivors, so it reveals nothing; commit to them first"
             )
-        if _agreeing(terms, survivors, agreements) < commit_quorum(len(terms.clerks), terms.threshold):
+        if _count_commits(terms, survivors, commits) < commit_quorum(len(terms.clerks), terms.threshold):
             raise TooFewCommits(
                 "too few clerks committed to these survivors, so this clerk reveals nothing; wait for more commits"
             )
         session = self._sessions.get(terms.place)
-        if session is None or session.agreed is None or session.agreed[0] != survivors:
+        if session is None or session.committed is None or session.committed[0] != survivors:
             raise ReadyCheckMissing(
                 "this clerk has restarted and lost its seeds; send it the letters and the survivors again"
             )
         if session.answer is None:
-            session.answer = self._summed(terms, position, survivors, session.agreed[1])
+            session.answer = self._summed(terms, position, survivors, session.committed[1])
         return session.answer
 
     def forget(self, place: Place) -> None:
         """The session is over: mark it, then delete what was kept. The seeds go with it."""
-        self._cabinet.forget(place)
+        self._store.forget(place)
         self._drop(lambda other: (other.round, other.session_number) <= (place.round, place.session_number), place)
 
     @property
     def is_seated(self) -> bool:
         """Whether it has offered itself for a session that is not over."""
-        return not self._cabinet.is_empty
+        return not self._store.is_empty
 
     def tidy(self) -> None:
         """Forgets what is due: a day after its deadline, eight days after its offer at most."""
-        for place in self._cabinet.due(self._clock()):
+        for place in self._store.due(self._clock()):
             self.forget(place)
 
     # --- parts --------------------------------------------------------------------------------------------------------
 
     def _assignment(self, terms: Terms) -> tuple[int, bytes]:
         """This clerk's position in the terms and its live session key; refuses terms that name another key."""
-        session_key = self._cabinet.session(terms.place)
+        session_key = self._store.session(terms.place)
         position = terms.position(self._device)
         if position is None:
             raise NotAClerk("the terms do not name this device as a clerk")
@@ -254,11 +256,11 @@ def _open(
     return open_seeds(letter, terms, position, session_key, candidate.device, candidate.letter_key, candidate.root)
 
 
-def _agreeing(terms: Terms, survivors: bytes, agreements: Mapping[str, bytes]) -> int:
+def _count_commits(terms: Terms, survivors: bytes, commits: Mapping[str, bytes]) -> int:
     """How many distinct clerks of the terms signed D; invalid signatures are passed over."""
     message = commit_message(terms.digest, survivors)
     return sum(
-        signed_by(clerk.signing_key, message, agreements[clerk.device])
+        signed_by(clerk.signing_key, message, commits[clerk.device])
         for clerk in terms.clerks
-        if clerk.device in agreements
+        if clerk.device in commits
     )

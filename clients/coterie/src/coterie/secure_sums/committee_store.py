@@ -20,7 +20,7 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS sessions (
     task TEXT NOT NULL, cohort INTEGER NOT NULL, round INTEGER NOT NULL, session_number INTEGER NOT NULL,
     session_key BLOB NOT NULL, forget_at REAL NOT NULL, PRIMARY KEY (task, cohort, round, session_number));
-CREATE TABLE IF NOT EXISTS agreements (
+CREATE TABLE IF NOT EXISTS commits (
     task TEXT NOT NULL, cohort INTEGER NOT NULL, round INTEGER NOT NULL, session_number INTEGER NOT NULL,
     terms BLOB NOT NULL, survivors BLOB NOT NULL, PRIMARY KEY (task, cohort, round, session_number));
 CREATE TABLE IF NOT EXISTS marks (
@@ -43,11 +43,11 @@ class ConflictingCommit(ClerkRefuses):
     """The clerk agreed to other survivors, or other terms, in this session."""
 
 
-class CabinetUnavailable(ClerkRefuses):
+class CommitteeStoreUnavailable(ClerkRefuses):
     """The file cannot be read or written, so nothing may be signed."""
 
 
-class Cabinet:
+class CommitteeStore:
     """A clerk's file; safe to use from several threads and processes."""
 
     def __init__(self, path: Path) -> None:
@@ -80,26 +80,26 @@ class Cabinet:
             raise SessionOver(f"this device offered no key for round {place.round}, session {place.session_number}")
         return known
 
-    def agree(self, place: Place, terms: bytes, survivors: bytes) -> None:
+    def commit(self, place: Place, terms: bytes, survivors: bytes) -> None:
         """Looks whether anything else was agreed at the place and writes (T, D), in one transaction."""
         with self._transaction() as database:
             _refuse_marked(database, place)
             if _session(database, place) is None:
                 raise SessionOver(f"this device offered no key for round {place.round}, session {place.session_number}")
-            known = _agreement(database, place)
+            known = _commit(database, place)
             if known is None:
-                database.execute("INSERT INTO agreements VALUES (?, ?, ?, ?, ?, ?)", (*_row(place), terms, survivors))
+                database.execute("INSERT INTO commits VALUES (?, ?, ?, ?, ?, ?)", (*_row(place), terms, survivors))
             elif known != (terms, survivors):
                 raise ConflictingCommit("this clerk has agreed to other survivors in this session")
 
-    def agreed(self, place: Place) -> tuple[bytes, bytes] | None:
+    def committed(self, place: Place) -> tuple[bytes, bytes] | None:
         """(T, D) this clerk agreed to at a place; None if nothing, `SessionOver` once it is over."""
         with self._transaction() as database:
             _refuse_marked(database, place)
-            return _agreement(database, place)
+            return _commit(database, place)
 
     def forget(self, place: Place) -> None:
-        """Marks everything up to a place as over, then deletes keys and agreements; nothing for places not offered."""
+        """Marks everything up to a place as over, then deletes keys and commits; nothing for places not offered."""
         with self._transaction() as database:
             if _session(database, place) is not None:
                 _mark_and_delete(database, place)
@@ -126,7 +126,7 @@ class Cabinet:
             with transaction(self._path, secure_delete=True) as database:
                 yield database
         except sqlite3.DatabaseError as error:
-            raise CabinetUnavailable(
+            raise CommitteeStoreUnavailable(
                 f"the clerk's file {self._path} is not available ({error}), so nothing is signed; check the disk, or "
                 "move the file away: this device then serves new sessions only"
             ) from error
@@ -141,8 +141,8 @@ def _session(database: sqlite3.Connection, place: Place) -> bytes | None:
     return None if row is None else bytes(row[0])
 
 
-def _agreement(database: sqlite3.Connection, place: Place) -> tuple[bytes, bytes] | None:
-    row = database.execute(f"SELECT terms, survivors FROM agreements WHERE {_AT}", _row(place)).fetchone()
+def _commit(database: sqlite3.Connection, place: Place) -> tuple[bytes, bytes] | None:
+    row = database.execute(f"SELECT terms, survivors FROM commits WHERE {_AT}", _row(place)).fetchone()
     return None if row is None else (bytes(row[0]), bytes(row[1]))
 
 
@@ -165,5 +165,5 @@ def _mark_and_delete(database: sqlite3.Connection, place: Place) -> None:
         _row(place),
     )
     bounds = (place.task, place.cohort, place.round, place.round, place.session_number)
-    for table in ("sessions", "agreements"):
+    for table in ("sessions", "commits"):
         database.execute(f"DELETE FROM {table} WHERE {_UP_TO}", bounds)
