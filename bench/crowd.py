@@ -20,7 +20,7 @@ from safetensors.numpy import save
 
 from coterie.client import Platform
 from coterie.protocol.transport import Backoff
-from coterie_cli.fleet import Fleet, Member, RandomWorker
+from coterie_cli.load_generator import LoadGenerator, RandomWorker, SimulatedDevice
 from coterie_cli.processes import PlatformProcesses
 
 LOOKS = 10
@@ -53,20 +53,20 @@ async def measure(processes: PlatformProcesses, tasks: int, devices: int, rounds
         }
         ids = [admin.create_task(name=f"bench-{n}", auto_start=True, quorum=1.0, **wanted).id for n in range(tasks)]
         token = admin.issue_token(admin.create_owner("bench").id, uses=tasks * devices).token
-    fleet = Fleet(processes.url)
+    fleet = LoadGenerator(processes.url)
     async with fleet.open(tasks * devices):
         members = await fleet.register(token, [f"bench-{number}" for number in range(tasks * devices)])
         crews = [members[place * devices :][:devices] for place in range(tasks)]
         before, written, seen = cpu_seconds(processes), stored_bytes(processes.data), 0
 
-        def look(_: Member, item: object, __: str) -> None:
+        def look(_: SimulatedDevice, item: object, __: str) -> None:
             nonlocal seen
             seen += 1
             if is_long and seen % (max(rounds // LOOKS, 1) * devices) == 0:
                 memory = {n: psutil.Process(p.pid).memory_info().rss >> 20 for n, p in processes.running.items()}
                 print(f"after {seen // devices:5} rounds, MB: " + ", ".join(f"{n} {mb}" for n, mb in memory.items()))
 
-        async def play(task: str, crew: list[Member]) -> None:
+        async def play(task: str, crew: list[SimulatedDevice]) -> None:
             await fleet.enrol(task, crew)
             summary = await fleet.run(task, crew, RandomWorker(), on_delivery=look)
             assert summary.state == "finished", summary

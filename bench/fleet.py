@@ -25,7 +25,7 @@ from coterie.learning.learner import Learner
 from coterie.learning.torch_learner import TorchLearner
 from coterie.learning.training import model_bytes, seeded, single_threaded
 from coterie.learning.training_config import Instructions
-from coterie_cli.demos.stage import Stage, stage
+from coterie_cli.demos.demo_platform import DemoPlatform, running_platform
 
 GOAL = 1.3
 TRAINING: dict[str, float] = {"epochs": 1, "batch_size": 20, "learning_rate": 0.05}
@@ -112,21 +112,21 @@ def loop_takes(shards: Sequence[tuple[torch.Tensor, torch.Tensor]], rounds: int)
     return took[0]
 
 
-def fleet_takes(ground: Stage, name: str, learners: list[Learner], rounds: int) -> Took:
+def fleet_takes(demo: DemoPlatform, name: str, learners: list[Learner], rounds: int) -> Took:
     """From the task's start to its end."""
-    task = ground.platform.create_task(
+    task = demo.admin.create_task(
         name=name,
         preset="fedavg",
-        model_digests=[ground.platform.upload_model(model_bytes(network()))],
+        model_digests=[demo.admin.upload_model(model_bytes(network()))],
         rounds=rounds,
         min_devices=len(learners),
         round_seconds=600.0,
         training=TRAINING,
     )
-    token = ground.token_for(name, len(learners))
-    fleet = Fleet.register(ground.processes.url, token, learners, folder=ground.folder / name, prefix=name)
+    token = demo.token_for(name, len(learners))
+    fleet = Fleet.register(demo.processes.url, token, learners, folder=demo.folder / name, prefix=name)
     fleet.join(task.id)
-    ground.platform.start_task(task.id)
+    demo.admin.start_task(task.id)
     with timed() as took:
         summary = fleet.run()
     assert summary.outcomes == {"accepted": rounds * len(learners)}, summary
@@ -139,11 +139,11 @@ def measure(devices: int, samples: int, rounds: int) -> dict[str, Any]:
     shards = [images(number, samples) for number in range(devices)]
     loop_takes(shards[:1], 1)  # what torch does once
     before = loop_takes(shards, rounds)
-    with stage() as ground:
-        fleet_takes(ground, "warm", [Trains(network(), shard) for shard in shards[:8]], 1)  # what a process does once
-        still = fleet_takes(ground, "still", [Idle(network(), shard) for shard in shards], rounds)
-        whole = fleet_takes(ground, "trains", [Trains(network(), shard) for shard in shards], rounds)
-        idle = mean(still, fleet_takes(ground, "again", [Idle(network(), shard) for shard in shards], rounds))
+    with running_platform() as demo:
+        fleet_takes(demo, "warm", [Trains(network(), shard) for shard in shards[:8]], 1)  # what a process does once
+        still = fleet_takes(demo, "still", [Idle(network(), shard) for shard in shards], rounds)
+        whole = fleet_takes(demo, "trains", [Trains(network(), shard) for shard in shards], rounds)
+        idle = mean(still, fleet_takes(demo, "again", [Idle(network(), shard) for shard in shards], rounds))
     loop = mean(before, loop_takes(shards, rounds))
     return {
         "devices": devices,

@@ -26,7 +26,7 @@ from safetensors.numpy import save
 
 from coterie.client import Platform
 from coterie.protocol.transport import Backoff
-from coterie_cli.fleet import Fleet, FleetSummary, RandomWorker
+from coterie_cli.load_generator import LoadGenerator, LoadSummary, RandomWorker
 from coterie_cli.processes import PlatformProcesses, die_with_parent, free_ports
 
 LIMITS_SECONDS = {20: 0.2, 1000: 5.0}
@@ -107,9 +107,9 @@ def cpu_seconds(processes: PlatformProcesses) -> dict[str, float]:
 
 async def _run(
     processes: PlatformProcesses, urls: list[str], token: str, task: str, devices: int
-) -> tuple[FleetSummary, dict[str, float]]:
+) -> tuple[LoadSummary, dict[str, float]]:
     """The fleets' run, one at each gateway, and the CPU time everybody had used before it."""
-    fleets = [Fleet(url) for url in urls]
+    fleets = [LoadGenerator(url) for url in urls]
     async with AsyncExitStack() as stack:
         crews = []
         for place, fleet in enumerate(fleets):

@@ -242,9 +242,9 @@ def race(processes: Any, admin: Any, worker: Softmax, slow: np.ndarray, name: st
 
 
 async def _run(url: str, token: str, task: str, worker: Softmax, slow: np.ndarray) -> Any:
-    from coterie_cli.fleet import Fleet
+    from coterie_cli.load_generator import LoadGenerator
 
-    class Slow(Fleet):
+    class Slow(LoadGenerator):
         """Every member takes its own time over its work."""
 
         async def _deliver(self, line: Any, member: Any, item: Any, worker: Any) -> str:

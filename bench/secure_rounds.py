@@ -38,7 +38,7 @@ from coterie.secure_sums.committee_store import CommitteeStore
 from coterie.secure_sums.contribution import contribution
 from coterie.secure_sums.terms import Terms
 from coterie.secure_sums.uploads import FORM, make_upload
-from coterie_cli.fleet import Fleet, Member, RandomWorker
+from coterie_cli.load_generator import LoadGenerator, RandomWorker, SimulatedDevice
 from coterie_cli.processes import PlatformProcesses
 
 CLERKS, ELEMENTS = 4, 7_850
@@ -83,7 +83,7 @@ class Masking(RandomWorker):
 
     blocking = True
 
-    def deliver(self, member: Member, work: WorkItem, model: Any) -> Delivery:
+    def deliver(self, member: SimulatedDevice, work: WorkItem, model: Any) -> Delivery:
         """The change as it is, or clipped, noised, masked, and its seeds sealed to the clerks."""
         result = super().deliver(member, work, model)
         if not work.sum:
@@ -112,10 +112,10 @@ def main(sizes: list[int]) -> None:
 
 async def measure(processes: PlatformProcesses, devices: int, folder: Path) -> None:
     """One clear and one secure task with the same devices."""
-    fleet = Fleet(processes.url)
+    fleet = LoadGenerator(processes.url)
     with Platform(processes.url, processes.admin_key(), backoff=PATIENT) as admin:
         async with fleet.open(devices):
-            members: list[Member] = []
+            members: list[SimulatedDevice] = []
             for number in range(CLERKS + 1):
                 count = 1 if number < CLERKS else devices - CLERKS
                 token = admin.issue_token(admin.create_owner(f"owner {number}").id, uses=count).token
@@ -146,7 +146,7 @@ def tell(devices: int, clear: Measured, secure: Measured) -> None:
 
 
 @contextmanager
-def clerks(processes: PlatformProcesses, chosen: list[Member], folder: Path) -> Iterator[list[psutil.Process]]:
+def clerks(processes: PlatformProcesses, chosen: list[SimulatedDevice], folder: Path) -> Iterator[list[psutil.Process]]:
     """Devices that serve as clerks, each in a process of its own; how often they asked is added up when they end."""
     folder.mkdir()
     spawning, serving = multiprocessing.get_context("spawn"), []
@@ -166,7 +166,7 @@ def clerks(processes: PlatformProcesses, chosen: list[Member], folder: Path) -> 
             process.join()
 
 
-def serve(url: str, member: Member, file: Path, line: Connection) -> None:
+def serve(url: str, member: SimulatedDevice, file: Path, line: Connection) -> None:
     """A clerk until it is told that it was enough; tells how often it asked."""
     assert member.keys is not None
     stop = Stop()
@@ -180,8 +180,8 @@ def serve(url: str, member: Member, file: Path, line: Connection) -> None:
 async def run(
     processes: PlatformProcesses,
     admin: Platform,
-    fleet: Fleet,
-    members: list[Member],
+    fleet: LoadGenerator,
+    members: list[SimulatedDevice],
     parameters: dict[str, Any],
     serving: Sequence[psutil.Process] = (),
 ) -> Measured:

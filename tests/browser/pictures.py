@@ -19,8 +19,8 @@ from playwright.sync_api import Browser, sync_playwright
 from coterie.learning.training import single_threaded
 from coterie.samples import digits
 from coterie_cli.demos import clusters
+from coterie_cli.demos.demo_platform import DemoPlatform, running_platform
 from coterie_cli.demos.market import publisher_with
-from coterie_cli.demos.stage import Stage, stage
 from tests.browser.conftest import ARGUMENTS, DESKTOP, PHONE, Visitor, chromium_path
 from tests.browser.scene import Console
 
@@ -35,7 +35,7 @@ SETTLE_SECONDS = 2.5
 COLOURS = 256
 
 
-def play(ground: Stage) -> dict[str, str]:
+def play(ground: DemoPlatform) -> dict[str, str]:
     """The demo's devices with a task that finished, one that failed and one that waits; pages by name."""
     split = digits(len(clusters.CAST), concentration=1.0)
     agents = clusters.devices(ground, split)
@@ -44,7 +44,7 @@ def play(ground: Stage) -> dict[str, str]:
     task = clusters.publish(publisher, 0, clusters.ROUNDS)
     ground.run_agents(agents, task.id)
     ground.start_task(task.id)
-    ground.platform.wait_for_end(task.id)
+    ground.admin.wait_for_end(task.id)
     ground.wait_for_agents()
     model = task.model_digests
     failing = publisher.create_task(
@@ -105,7 +105,7 @@ def main(folder: Path) -> None:
         {path.stem for path in folder.glob("console-*.png")} if folder.parts[-2:] == ("docs", "pictures") else set()
     )
     with ExitStack() as stack:
-        ground = stack.enter_context(stage(planners=True))
+        ground = stack.enter_context(running_platform(planners=True))
         pages = play(ground)
         console = Console(ground.processes.url, ground.folder)
         stack.callback(console.stop)

@@ -26,7 +26,7 @@ from coterie.privacy.simulation import SeededStream
 from coterie.records import Task, WorkItem
 from coterie.strategies import Strategy, strategy_for
 from coterie.strategies.context import RoundContext
-from coterie_cli.asking import blank
+from coterie_cli.question_task import initial_model
 from tests.chaos.deployment import GATEWAYS, PATIENT, Deployment
 
 DEVICES = ("ada", "bob", "cas", "dot")
@@ -242,7 +242,7 @@ class RoundInputs:
             admin.put_cell("cell", **CELL)
         with Platform(admin_url(self.deployment), made.api_key, backoff=PATIENT) as publisher:
             blobs = [save({"w": np.full(FEATURES, float(line), np.float32)}) for line in range(play.models)]
-            blobs = [blank()] if play.preset == "survey" else blobs
+            blobs = [initial_model()] if play.preset == "survey" else blobs
             wanted: dict[str, Any] = {
                 "name": "same",
                 "preset": play.preset,

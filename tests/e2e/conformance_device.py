@@ -1,4 +1,4 @@
-"""The Python agent as `coterie conformance` starts it: told by its environment where, as whom and what to join."""
+"""The Python agent as `coterie conformance` starts it, configured by environment variables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from coterie.privacy.ledger import Limit
 
 
 def main() -> None:
-    """One part."""
+    """Run one group of cases."""
     home, draw = Path(os.environ["COTERIE_HOME"]), torch.Generator().manual_seed(4)
     inputs = torch.rand(96, 64, generator=draw)
     agent = Agent.register(

@@ -1,4 +1,4 @@
-"""`coterie conformance`: the Python agent passes all of it, and devices with a fault are told which step and why."""
+"""`coterie conformance`: the Python agent passes every case, and a faulty device fails the case of its fault."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import sys
 from typing import Any
 
 from coterie.records import Task, TaskSpecification, WorkItem
-from coterie_cli.conformance.lessons import Lie
-from coterie_cli.conformance.programme import PARTS, programme
-from coterie_cli.conformance.scene import Scene
+from coterie_cli.conformance.cases import InvalidWork
+from coterie_cli.conformance.fixtures import Fixtures
+from coterie_cli.conformance.suite import GROUPS, build_suite
 from tests.e2e.real_platform import ROOT
 
 DEVICE = [sys.executable, "-m", "tests.e2e.conformance_device"]
@@ -19,7 +19,7 @@ CARELESS = [sys.executable, "-m", "tests.e2e.careless_device"]
 
 
 def conformance(*arguments: str, variables: dict[str, str] | None = None) -> tuple[int, dict[str, Any], str]:
-    """Exit code, report and what was written to stderr."""
+    """Run the command; return exit code, report and stderr."""
     done = subprocess.run(
         [sys.executable, "-m", "coterie_cli.main", "conformance", "--json", *arguments],
         cwd=ROOT, env={**os.environ, **(variables or {})}, capture_output=True, text=True, timeout=540, check=False,
@@ -29,69 +29,69 @@ def conformance(*arguments: str, variables: dict[str, str] | None = None) -> tup
 
 
 def failed(report: dict[str, Any]) -> dict[str, str]:
-    return {step["step"]: step["said"] for step in report["steps"] if step["outcome"] == "failed"}
+    return {case["case"]: case["detail"] for case in report["cases"] if case["outcome"] == "failed"}
 
 
-def test_the_python_agent_passes_every_step_and_declines_nothing_it_may_do() -> None:
-    code, report, said = conformance("--patience", "120", "--", *DEVICE)
-    assert (code, failed(report)) == (0, {}), said
-    assert {step["outcome"] for step in report["steps"]} == {"passed"}, report
-    assert len(report["steps"]) == sum(len(part.lessons) for part in programme())
+def test_python_agent_passes_every_case_and_declines_no_optional_work() -> None:
+    code, report, stderr = conformance("--patience", "120", "--", *DEVICE)
+    assert (code, failed(report)) == (0, {}), stderr
+    assert {case["outcome"] for case in report["cases"]} == {"passed"}, report
+    assert len(report["cases"]) == sum(len(group.cases) for group in build_suite())
 
 
 FAULTS = {
-    "believes-digests": ("forged model", "an update was handed in"),
+    "believes-digests": ("forged model", "the device sent an update"),
     "reads-everything": ("endless model", "MiB of a model"),
-    "follows-redirects": ("redirected", "the redirect was followed with the API key"),
-    "draws-again": ("work given twice", "another update came for the same work"),
-    "hurries": ("busy", "Retry-After said"),
-    "downgrades": ("secure sum", "an update was handed in"),
+    "follows-redirects": ("redirected", "the device followed the redirect with the API key"),
+    "draws-again": ("work given twice", "sent a different update for the same work"),
+    "hurries": ("busy", "although Retry-After was"),
+    "downgrades": ("secure sum", "the device sent an update"),
 }
 
 
-def test_a_device_with_faults_is_told_the_steps_and_what_was_expected() -> None:
-    code, report, said = conformance("--part", "open", "--", *CARELESS, variables={"FAULTS": " ".join(FAULTS)})
+def test_each_fault_fails_its_case_with_the_expectation() -> None:
+    code, report, stderr = conformance("--group", "open", "--", *CARELESS, variables={"FAULTS": " ".join(FAULTS)})
     assert code == 1
     result = failed(report)
-    for step, why in FAULTS.values():
-        assert why in result.get(step, "it passed"), (result, said)
-    assert all(step["expects"] for step in report["steps"])
-    assert "still there" not in result  # after all that, honest work is honest
+    for case, why in FAULTS.values():
+        assert why in result.get(case, "it passed"), (result, stderr)
+    assert all(case["expects"] for case in report["cases"])
+    assert "still there" not in result
 
 
-def test_device_that_hands_in_model_is_told_that_update_is_change() -> None:
-    _, report, said = conformance("--part", "open", "--", *CARELESS, variables={"FAULTS": "sends-the-model"})
-    assert "the trained model was handed in; an update is the change" in failed(report)["update"], said
+def test_trained_model_in_place_of_a_change_is_refused() -> None:
+    _, report, stderr = conformance("--group", "open", "--", *CARELESS, variables={"FAULTS": "sends-the-model"})
+    assert "the update is the trained model; send the change" in failed(report)["update"], stderr
 
 
-def test_a_device_without_faults_passes_the_part_without_noise() -> None:
-    """The careless device itself is sound, so that each of its faults is what fails."""
-    code, report, said = conformance("--part", "open", "--patience", "60", "--", *CARELESS, variables={"FAULTS": ""})
-    assert (code, failed(report)) == (0, {}), said
+def test_device_without_faults_passes_the_group_without_noise() -> None:
+    """Without FAULTS the careless device passes, so each failure above comes from its fault."""
+    code, report, stderr = conformance("--group", "open", "--patience", "60", "--", *CARELESS, variables={"FAULTS": ""})
+    assert (code, failed(report)) == (0, {}), stderr
 
 
-def test_a_device_that_registers_with_a_false_proof_gets_no_further() -> None:
+def test_registration_with_a_false_proof_skips_all_other_cases() -> None:
     code, report, _ = conformance(
-        "--part", "open", "--patience", "10", "--", *CARELESS, variables={"FAULTS": "no-proof"}
+        "--group", "open", "--patience", "10", "--", *CARELESS, variables={"FAULTS": "no-proof"}
     )
     assert code == 1
     assert "proof must be the Ed25519 signature" in failed(report)["register"]
-    assert {step["outcome"] for step in report["steps"][1:]} == {"left out"}
+    assert {case["outcome"] for case in report["cases"][1:]} == {"skipped"}
 
 
-def test_a_part_that_does_not_exist_is_one_line_and_exit_2() -> None:
+def test_unknown_group_is_one_line_and_exit_code_2() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "coterie_cli.main", "conformance", "--part", "mars"],
+        [sys.executable, "-m", "coterie_cli.main", "conformance", "--group", "mars"],
         cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 2
-    assert "there is no part 'mars'; choose from open, noise, clusters" in done.stderr
+    assert "there is no group 'mars'; choose from open, noise, clusters" in done.stderr
 
 
-def test_the_played_platform_s_answers_are_those_of_the_real_one() -> None:
-    """Every field that a platform always sends is there, with values that the SDK reads, and none it does not know."""
-    scene = Scene()
-    work, task = scene.work("open", 1), scene.task("open", "none", "star", 3)
+def test_simulated_platform_sends_the_fields_of_the_real_one() -> None:
+    """The SDK reads every field, and only `of_a_later_version` is unknown to it."""
+    fixtures = Fixtures()
+    work, task = fixtures.work("open", 1), fixtures.task("open", "none", "star", 3)
     WorkItem.from_json(work)
     Task.from_json(task)
     assert work.keys() - set(WorkItem.__dataclass_fields__) == {"of_a_later_version"}
@@ -99,14 +99,14 @@ def test_the_played_platform_s_answers_are_those_of_the_real_one() -> None:
     assert not task["specification"].keys() - set(TaskSpecification.__dataclass_fields__)
 
 
-def test_every_step_has_a_name_of_its_own_and_says_what_it_expects() -> None:
-    parts = programme()
-    assert [part.name for part in parts] == list(PARTS)
-    for part in parts:
-        names = [lesson.name for lesson in part.lessons]
+def test_every_case_has_a_unique_name_and_an_expectation() -> None:
+    groups = build_suite()
+    assert [group.name for group in groups] == list(GROUPS)
+    for group in groups:
+        names = [case.name for case in group.cases]
         assert len(set(names)) == len(names)
-        assert all(lesson.expects for lesson in part.lessons)
-    assert sum(isinstance(lesson, Lie) for part in parts for lesson in part.lessons) >= 10
+        assert all(case.expects for case in group.cases)
+    assert sum(isinstance(case, InvalidWork) for group in groups for case in group.cases) >= 10
 
 
 def test_the_protocol_page_names_the_command() -> None:

@@ -23,7 +23,7 @@ from coterie.errors import InvalidRequest, NotAllowed
 from coterie.learning.torch_learner import TorchLearner
 from coterie.learning.training import model_bytes, seeded
 from coterie.privacy.ledger import Limit
-from coterie_cli.demos import Choices, demos
+from coterie_cli.demos import DemoOptions, demos
 from coterie_cli.main import app
 from tests.e2e.real_platform import RealPlatform
 
@@ -232,7 +232,7 @@ def test_the_guides_example_runs_as_printed_and_tells_both_kinds_apart(shared_pl
 @pytest.mark.slow
 def test_the_demo_tells_two_kinds_of_devices_apart() -> None:
     """First choices are drawn: in 3 of 200 simulated runs devices do not part; hence the second seed."""
-    runs = (demos()["multitask"].run(Choices(quiet=True, seed=seed)) for seed in (0, 1))
+    runs = (demos()["multitask"].run(DemoOptions(quiet=True, seed=seed)) for seed in (0, 1))
     result = next(result for result in runs if result["identities_right"] == 1.0)
     assert result["state"] == "finished", result["reason"]
     assert min(result["accuracy"]) > 0.75

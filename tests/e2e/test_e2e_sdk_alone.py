@@ -15,7 +15,7 @@ from coterie.client import Platform
 from coterie.learning.training import model_bytes
 from coterie.privacy.question_text import Question
 from coterie.samples import digits_model
-from coterie_cli.asking import ask, result_of
+from coterie_cli.question_task import create_survey, survey_result
 from tests.e2e.empty_environment import ROOT, Environment, build, install, wheel_of
 from tests.e2e.real_platform import PATIENT, RealPlatform, real_platform
 
@@ -91,11 +91,11 @@ def test_a_device_without_torch_answers_a_survey(
     admin.deposit(publisher.principal.subject, ESCROW, key="opening")
     question = Question("How warm is it, in °C?", 15, 30)
     with Platform(url, publisher.api_key, backoff=PATIENT) as platform:
-        task = ask(platform, "kitchens", question, escrow_microcredits=ESCROW, auto_start=True)
+        task = create_survey(platform, "kitchens", question, escrow_microcredits=ESCROW, auto_start=True)
     said = bare.run("-c", ANSWER, url, token, task.id, str(tmp_path / "kitchen"), cwd=tmp_path).splitlines()
     assert said[0] == f"1 of 1 rounds delivered; {task.id} finished"
     assert 0.0 < float(said[1]) <= 8.0
-    assert result_of(admin, task.id)["answers"] == 1.0
+    assert survey_result(admin, task.id)["answers"] == 1.0
 
 
 def test_example_device_learns_where_only_sdk_torch_and_scikit_learn_are(

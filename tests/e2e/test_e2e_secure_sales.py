@@ -15,7 +15,7 @@ from coterie.errors import InvalidRequest
 from coterie.privacy.ledger import Limit
 from coterie.privacy.question_text import Question
 from coterie.records import Task
-from coterie_cli.asking import ask
+from coterie_cli.question_task import create_survey
 from tests.e2e.neighbours import SECURE, NeighbourFixture
 from tests.e2e.real_platform import PATIENT, RealPlatform, model
 
@@ -41,7 +41,7 @@ def test_secure_survey_answers_cost_what_terms_say_and_estimate_is_public(
     for home, answer in zip(neighbours.homes.values(), ANSWERS, strict=True):
         home.save_private_settings({"answers": {QUESTION.text: answer}})
     with publisher_of(shared_platform) as publisher:
-        task = ask(
+        task = create_survey(
             publisher, "way to work", QUESTION, escrow_microcredits=ESCROW, min_devices=4, quorum=0.7,
             pricing={"constant": 5.0, "own_care": 0.5, "social_care": 0.25, "variance_low": LEAST}, sums=SECURE,
         )  # fmt: skip

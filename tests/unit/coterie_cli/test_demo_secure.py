@@ -12,7 +12,7 @@ from coterie_cli.demos.secure import DELTA, EPSILON, SPARE, noise_for
 
 
 @pytest.mark.parametrize("rounds", [1, 10, 50])
-def test_all_rounds_and_spare_sessions_together_cost_the_epsilon_it_names(rounds: int) -> None:
+def test_all_rounds_and_spare_sessions_cost_the_declared_epsilon(rounds: int) -> None:
     sums = rounds + SPARE
     rho = sums / (2 * noise_for(rounds) ** 2)
     assert replace(NOTHING, gaussian_rho=rho).epsilon(DELTA) == pytest.approx(EPSILON, abs=1e-6)
@@ -20,5 +20,5 @@ def test_all_rounds_and_spare_sessions_together_cost_the_epsilon_it_names(rounds
     assert total(charges, DELTA, "device") == pytest.approx(EPSILON, abs=1e-3)
 
 
-def test_the_demo_is_found_by_its_name() -> None:
-    assert "sums only" in demos()["secure"].about
+def test_demo_is_registered_by_name() -> None:
+    assert "sees only sums" in demos()["secure"].about

@@ -1,4 +1,4 @@
-"""Simulated devices against a stand-in platform: all deliver, seeded, frugal with requests."""
+"""Load generator, fleet and sources of `--source` against a stand-in platform."""
 
 from __future__ import annotations
 
@@ -10,66 +10,66 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from coterie.agent.fleet import Fleet as WholeFleet
+from coterie.agent.fleet import Fleet
 from coterie.errors import Unauthenticated
 from coterie.learning.numpy_learner import NumpyLearner
 from coterie.learning.training import model_bytes
 from coterie.protocol.transport import Backoff
 from coterie.samples import BadSource, digits, digits_model, dirichlet_shares
-from coterie_cli.fleet import Fleet, FleetSummary, RandomWorker, Worker
+from coterie_cli.load_generator import LoadGenerator, LoadSummary, RandomWorker, Worker
 from coterie_cli.sources import Source, digits_learners, digits_source, learners_of, load_source
 from tests.e2e.stand_in import StandIn, problem
 
 MODEL = save({"weight": np.zeros((3, 2), np.float32), "bias": np.zeros(3, np.float32)})
 
 
-async def fly(stand_in: StandIn, devices: int, worker: Worker) -> FleetSummary:
-    fleet = Fleet(stand_in.url, backoff=Backoff(first_seconds=0.01, most_seconds=0.05))
-    async with fleet.open(devices):
-        members = await fleet.register("ct_t.s", [f"simulated-{index + 1}" for index in range(devices)])
-        await fleet.enrol("tsk_1", members)
-        return await fleet.run("tsk_1", members, worker)
+async def generate_load(stand_in: StandIn, devices: int, worker: Worker) -> LoadSummary:
+    generator = LoadGenerator(stand_in.url, backoff=Backoff(first_seconds=0.01, most_seconds=0.05))
+    async with generator.open(devices):
+        simulated = await generator.register("ct_t.s", [f"simulated-{index + 1}" for index in range(devices)])
+        await generator.enrol("tsk_1", simulated)
+        return await generator.run("tsk_1", simulated, worker)
 
 
-def test_every_member_delivers_every_round_with_two_requests_a_round() -> None:
+def test_each_device_delivers_each_round_with_two_requests() -> None:
     with StandIn(MODEL, rounds=3, devices=20) as server:
-        summary = asyncio.run(fly(server, 20, RandomWorker()))
+        summary = asyncio.run(generate_load(server, 20, RandomWorker()))
     assert summary.state == "finished"
     assert summary.outcomes == {"accepted": 60}
-    # 20 registrations, 20 enrolments, 3 models, and per member 3 updates and 4 questions for work
+    # 20 registrations, 20 enrolments, 3 models, and per device 3 updates and 4 polls
     assert summary.requests == 20 + 20 + 3 + 20 * 3 + 20 * 4
     assert len({server.registered[key] for key in server.registered}) == 20
 
 
-def test_random_updates_are_same_for_same_seed_and_differ_between_members() -> None:
+def test_random_updates_depend_on_seed_and_device() -> None:
     bodies = []
     for seed in (1, 1, 2):
         with StandIn(MODEL, rounds=1, devices=2) as server:
-            asyncio.run(fly(server, 2, RandomWorker(seed)))
+            asyncio.run(generate_load(server, 2, RandomWorker(seed)))
             # which id a name got depends on who registered first
             bodies.append(sorted(body for sent in server.updates.values() for body in sent))
     assert bodies[0] == bodies[1] != bodies[2]
     assert bodies[0][0] != bodies[0][1]
 
 
-def test_a_platform_that_is_busy_is_asked_again() -> None:
+def test_busy_platform_is_retried() -> None:
     with StandIn(MODEL, rounds=1, devices=3) as server:
         server.faults["GET /v1/work"] = [problem(503, "unavailable") for _ in range(4)]
         server.faults["POST /v1/devices"] = [problem(503, "unavailable")]
-        assert asyncio.run(fly(server, 3, RandomWorker())).outcomes == {"accepted": 3}
+        assert asyncio.run(generate_load(server, 3, RandomWorker())).outcomes == {"accepted": 3}
 
 
-def test_a_refusal_that_repeating_cannot_help_ends_the_fleet() -> None:
+def test_permanent_refusal_ends_the_run() -> None:
     with StandIn(MODEL, rounds=1, devices=1) as server:
         server.faults["PUT /v1/tasks/{task}/enrolments/{device}"] = [problem(401, "invalid_api_key")]
         with pytest.raises(Unauthenticated):
-            asyncio.run(fly(server, 1, RandomWorker()))
+            asyncio.run(generate_load(server, 1, RandomWorker()))
 
 
-def test_a_fleet_that_trains_learns(tmp_path: Path) -> None:
+def test_fleet_that_trains_reduces_the_loss(tmp_path: Path) -> None:
     with StandIn(model_bytes(digits_model()), rounds=3, devices=4, training={"epochs": 2}) as server:
         learners = digits_learners(4)
-        fleet = WholeFleet.register(server.url, "ct_t.s", learners, folder=tmp_path, poll_seconds=1.0)
+        fleet = Fleet.register(server.url, "ct_t.s", learners, folder=tmp_path, poll_seconds=1.0)
         fleet.join("tiny")
         summary = fleet.run()
         losses = [server.reports[number, "dev_1"]["metrics"]["loss"] for number in (1, 2, 3)]
@@ -79,7 +79,7 @@ def test_a_fleet_that_trains_learns(tmp_path: Path) -> None:
     assert sorted(server.enrolled.values()) == sorted(learner.samples for learner in learners)
 
 
-def test_own_learner_comes_from_file_or_module_and_mistakes_are_named(tmp_path: Path) -> None:
+def test_own_learner_loads_from_file_or_module_and_mistakes_are_named(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(
         "import torch\n"
@@ -102,7 +102,7 @@ def test_own_learner_comes_from_file_or_module_and_mistakes_are_named(tmp_path: 
         learners_of("nothing.py:make", 1)
 
 
-def test_an_author_s_own_error_is_one_line_that_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_in_the_users_function_names_file_and_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "beside_mine.py").write_text("START = 3\n")
     (tmp_path / "failing.py").write_text(
@@ -117,7 +117,7 @@ def test_an_author_s_own_error_is_one_line_that_says_where(tmp_path: Path, monke
         load_source(f"{tmp_path / 'broken.py'}:make")
 
 
-def test_a_module_in_the_present_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_module_in_the_current_folder_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "module_of_mine.py").write_text(
@@ -137,7 +137,7 @@ def test_shares_cover_every_sample_once_and_small_concentration_is_uneven() -> N
     assert spread[1] > 5 * spread[0]
 
 
-def test_nobody_is_left_with_nothing_and_too_many_parts_are_refused() -> None:
+def test_every_device_gets_digits_and_too_many_parts_are_refused() -> None:
     assert min(len(shard[0]) for shard in digits(1000).shards) >= 1
     with pytest.raises(ValueError, match="cannot be dealt"):
         digits(1439)

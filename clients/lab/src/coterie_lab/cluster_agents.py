@@ -30,8 +30,8 @@ from coterie.privacy.ledger import Limit
 from coterie.privacy.simulation import SeededStream
 from coterie.samples import Split, digits, dirichlet_shares
 from coterie_cli.demos.clusters import CAST, CREDITS_PER_POINT, ESCROW, NOISE_MAX, meet
+from coterie_cli.demos.demo_platform import DemoPlatform, running_platform
 from coterie_cli.demos.market import publisher_with
-from coterie_cli.demos.stage import Stage, stage
 from coterie_lab.mesh_data import TRAIN_IMAGES, load_images
 
 ROUNDS = 10
@@ -135,7 +135,7 @@ def run(study: Study, method: str, seed: int, rounds: int) -> Outcome:
         if "accuracy" in result.metrics:
             seen[result.round] = result.metrics["accuracy"]
 
-    with stage() as ground:
+    with running_platform() as ground:
         agents = [_device(ground, study, number, seed, note) for number in range(len(CAST))]
         meet(ground, agents)
         publisher, _ = publisher_with(ground, "lab", ESCROW)
@@ -153,12 +153,12 @@ def run(study: Study, method: str, seed: int, rounds: int) -> Outcome:
                 **METHODS[method],
             ).id
             ground.run_agents(agents, task_id)
-            ended = ground.platform.wait_for_end(task_id)
+            ended = ground.admin.wait_for_end(task_id)
         ground.wait_for_agents()
         if ended.state != "finished":
             raise RuntimeError(f"{method} on {study.name} ended as {ended.state}: {ended.reason}")
-        final = _accuracy(study, load_model(ground.platform.download_model(ended.model_digests[0])))
-        details = ground.platform.plan(task_id).details
+        final = _accuracy(study, load_model(ground.admin.download_model(ended.model_digests[0])))
+        details = ground.admin.plan(task_id).details
         spent = [agent.home.ledger().spent() for agent in agents]
     return Outcome(
         curve=(*(seen[number] for number in sorted(seen)), final),
@@ -174,7 +174,7 @@ def run(study: Study, method: str, seed: int, rounds: int) -> Outcome:
     )
 
 
-def _device(ground: Stage, study: Study, number: int, seed: int, note: Any) -> Agent:
+def _device(ground: DemoPlatform, study: Study, number: int, seed: int, note: Any) -> Agent:
     name = CAST[number]
     noise = SeededStream(seed, name)
     return ground.add_agent(

@@ -33,8 +33,8 @@ from coterie.privacy.simulation import SeededStream
 from coterie.strategies import strategy_for
 from coterie.strategies.budget_sale import noised_descent
 from coterie.strategies.context import RoundContext
+from coterie_cli.demos.demo_platform import DemoPlatform, running_platform
 from coterie_cli.demos.market import meet, publisher_with
-from coterie_cli.demos.stage import Stage, stage
 from coterie_lab.markdown import table
 
 DEFAULT_DATA = Path("/usr/share/datasets/fashion-mnist")
@@ -106,7 +106,7 @@ def network(seed: int) -> torch.nn.Module:
 def run(method: str, data: Images, parts: list[torch.Tensor], seed: int, rounds: int) -> Outcome:
     """One task of one method on a platform of its own."""
     began = time.monotonic()
-    with stage() as ground:
+    with running_platform() as ground:
         agents = [
             _device(ground, data, part=part, number=number, seed=seed, method=method)
             for number, part in enumerate(parts)
@@ -117,14 +117,14 @@ def run(method: str, data: Images, parts: list[torch.Tensor], seed: int, rounds:
             task_id = _create(publisher, method, seed, rounds)
             ground.run_agents(agents, task_id)
             ground.start_task(task_id)
-            ended = ground.platform.wait_for_end(task_id)
+            ended = ground.admin.wait_for_end(task_id)
         ground.wait_for_agents()
         if ended.state != "finished":
             raise RuntimeError(f"{method} ended as {ended.state}: {ended.reason}")
-        paid = list(ground.platform.payments(task=task_id))
-        book = ground.platform.verify_book()
+        paid = list(ground.admin.payments(task=task_id))
+        book = ground.admin.verify_book()
         return Outcome(
-            curve=_curve(ground.platform, task_id, data, seed),
+            curve=_curve(ground.admin, task_id, data, seed),
             budget=sum(item.budget for item in paid) / (rounds * DEVICES),
             paid=sum(item.amount_microcredits for item in paid) / 1e6,
             epsilon=max(agent.home.ledger().spent().epsilon for agent in agents),
@@ -150,7 +150,7 @@ def _create(publisher: Platform, method: str, seed: int, rounds: int) -> str:
     return str(made.id)
 
 
-def _device(ground: Stage, data: Images, part: torch.Tensor, number: int, seed: int, method: str) -> Agent:
+def _device(ground: DemoPlatform, data: Images, part: torch.Tensor, number: int, seed: int, method: str) -> Agent:
     name = f"device-{number:02d}"
     noise = SeededStream(seed, name)
     agent = ground.add_agent(

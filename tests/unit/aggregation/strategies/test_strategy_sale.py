@@ -14,7 +14,7 @@ from coterie.privacy.question_text import Question
 from coterie.records.enums import Form, ParticipationState, Role
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.pricing.v1 import pricing_pb2 as pricing
-from coterie_cli.asking import specification as survey_specification
+from coterie_cli.question_task import survey_specification
 from services.aggregation.domain.layout import PREFIX_BYTES, header_length, parse
 from services.aggregation.domain.records import Delivery, Participation
 from services.aggregation.domain.tasks import TaskSpecification

@@ -18,7 +18,7 @@ from coterie.privacy.question_text import Question, estimate
 from coterie.privacy.simulation import SeededStream
 from coterie.strategies import strategy_for
 from coterie.strategies.answer_sale import AnswerSale, answer_to, choose_variance
-from coterie_cli.asking import blank, specification
+from coterie_cli.question_task import initial_model, survey_specification
 from tests.unit.coterie.strategies.priced_round import Device, work_item
 
 QUESTION = Question("How warm is it?", 10.0, 30.0)
@@ -36,7 +36,9 @@ PRIVATE = {"answer": 25.0}
 
 
 def survey_work(offer: dict[str, Any] | None = None, **changes: Any) -> Any:
-    parameters = specification(QUESTION, {"constant": 5.0})["parameters"] | {"offer": OFFER if offer is None else offer}
+    parameters = survey_specification(QUESTION, {"constant": 5.0})["parameters"] | {
+        "offer": OFFER if offer is None else offer
+    }
     values = {"incentive": "correlated", "price_microcredits": 0, "parameters": parameters}
     values |= {"base_microcredits": 3_000_000, "slope_microcredits": 50_000}
     return work_item(**(values | changes))
@@ -186,7 +188,7 @@ def test_a_question_without_a_range_is_refused(low: float, high: float) -> None:
 def test_a_survey_s_model_is_one_number() -> None:
     from safetensors.numpy import load
 
-    assert {name: value.tolist() for name, value in load(blank()).items()} == {"value": [0.0]}
+    assert {name: value.tolist() for name, value in load(initial_model()).items()} == {"value": [0.0]}
 
 
 def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.markup import escape
 
 from coterie_cli.console import FAILED, AsJson, Mistake, out, show, table
-from coterie_cli.demos import Choices, demos
+from coterie_cli.demos import DemoOptions, demos
 
 EPILOG = """[bold]Examples[/]
 
@@ -38,7 +38,7 @@ def demo(
         return
     if which not in match:
         raise Mistake(f"no demo is called {which!r}; there are {', '.join(match)}")
-    result = match[which].run(Choices(rounds, devices, seed, garbage_device, as_json))
+    result = match[which].run(DemoOptions(rounds, devices, seed, garbage_device, quiet=as_json))
     show(result, as_json, lambda: _closing(result))
     if result["state"] != "finished":
         raise typer.Exit(FAILED)
@@ -56,7 +56,7 @@ def _closing(result: dict[str, Any]) -> RenderableType:
 
 def _print_averaging(result: dict[str, Any]) -> None:
     rounds = [[r["round"], f"{r['accuracy']:.1%}", f"{r['seconds']:.2f} s"] for r in result.get("rounds", [])]
-    out.print(table("accuracy on digits nobody trained on", ["round", "accuracy", "time"], rows=rounds))
+    out.print(table("accuracy on digits held out from training", ["round", "accuracy", "time"], rows=rounds))
     devices = [
         [d["name"], d["samples"], " ".join(map(str, d["digits"])), d["delivered"], f"{d['contribution']:.1%}"]
         for d in result.get("devices", [])

@@ -16,8 +16,8 @@ from coterie.client import Platform
 from coterie.errors import CoterieError
 from coterie.parameters.task import SumsParameters
 from coterie.records import Task
-from coterie_cli import fleet as random_fleet
 from coterie_cli.console import FAILED, AsJson, Key, Url, connect, err, found_url, show
+from coterie_cli.load_generator import LoadGenerator, LoadSummary, RandomWorker, Worker
 
 PREFIX = "simulated"
 app = typer.Typer(help="Simulated devices over real REST.", no_args_is_help=True)
@@ -139,9 +139,7 @@ def _measure(
             "privacy or secure sums; leave --no-training out"
         )
     names = [f"{prefix}-{index + 1:05}" for index in range(devices)]
-    summary = asyncio.run(
-        _random(url, token, task_id=task.id, names=names, worker=random_fleet.RandomWorker(seed), begin=begin)
-    )
+    summary = asyncio.run(_random(url, token, task_id=task.id, names=names, worker=RandomWorker(seed), begin=begin))
     text = ", ".join(f"{count} {outcome}" for outcome, count in sorted(summary.outcomes.items()))
     show(
         asdict(summary),
@@ -152,11 +150,11 @@ def _measure(
 
 
 async def _random(
-    url: str, token: str, task_id: str, names: list[str], worker: random_fleet.Worker, begin: Callable[[], None]
-) -> random_fleet.FleetSummary:
-    fleet = random_fleet.Fleet(url)
-    async with fleet.open(len(names)):
-        members = await fleet.register(token, names)
-        await fleet.enrol(task_id, members)
+    url: str, token: str, task_id: str, names: list[str], worker: Worker, begin: Callable[[], None]
+) -> LoadSummary:
+    generator = LoadGenerator(url)
+    async with generator.open(len(names)):
+        devices = await generator.register(token, names)
+        await generator.enrol(task_id, devices)
         await asyncio.to_thread(begin)
-        return await fleet.run(task_id, members, worker)
+        return await generator.run(task_id, devices, worker)

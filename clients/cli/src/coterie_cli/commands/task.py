@@ -27,7 +27,7 @@ coterie task create digits --sample digits --training '{"epochs": 2, "learning_r
 coterie task create quiet --sample digits --rounds 50 --target-epsilon 4 --delta 1e-5\n
 coterie task create sturdy --sample digits --min-devices 5 --rule nnm+trimmed-mean --parameters '{"rule": {"f": 1}}'\n
 coterie task create family --sample digits --join-by owners --invite own_01jd… --invite own_01je…\n
-coterie task create swift --sample digits --min-devices 5 --mode asynchronous --parameters '{"asynchronous": {"buffer": 3}}'\n
+coterie task create swift --sample digits --mode asynchronous --parameters '{"asynchronous": {"buffer": 3}}'\n
 coterie task create kitchen --preset survey --question 'How warm is it, in °C?' --low 10 --high 35 --escrow 40\n
 coterie task create sharp --sample digits --rounds 50 --fraction 0.2 --stop '{"metric": "accuracy", "at": 0.95}'\n
 coterie task create further --from-task digits --from-round best
@@ -271,8 +271,7 @@ def _joining(join_by: str, invited: list[str]) -> dict[str, Any]:
 def _survey(specification: dict[str, Any], question: str, low: float, high: float) -> bytes:
     """Completes the specification of a survey; its model."""
     from coterie.privacy.question_text import Question
-    from coterie_cli.asking import blank
-    from coterie_cli.asking import specification as survey_of
+    from coterie_cli.question_task import initial_model, survey_specification
 
     if specification["preset"] != "survey" or not question:
         raise Mistake("a survey needs both --preset survey and --question, with --low and --high for the answers")
@@ -281,10 +280,10 @@ def _survey(specification: dict[str, Any], question: str, low: float, high: floa
     except ValueError as error:
         raise Mistake(f"{error}; give --low and --high") from error
     given = specification["parameters"]
-    made = survey_of(asked, given.get("pricing"))
+    made = survey_specification(asked, given.get("pricing"))
     made["parameters"] = {**given, **made["parameters"]}
     specification.update(made, description=specification["description"] or question)
-    return blank()
+    return initial_model()
 
 
 def _models(files: list[Path], sample: str) -> list[Path | bytes]:

@@ -1,5 +1,6 @@
-"""The platform as a device under test sees it, honest and lying: docs/reference/protocol.md, step by step.
+"""Conformance tests of a device against docs/reference/protocol.md, by a simulated platform.
 
-`scene` is what the played platform knows, `lessons` what it does in each step and what it expects, `play` keeps the
-order, `server` speaks HTTP. Nothing here is a platform: it trains, pays and stores nothing.
+`suite` lists the cases in groups, `cases` and `letter_cases` implement them, `runner` runs them in order, `fixtures`
+holds keys, model and task, `server` is the HTTP server, `device_process` starts the device. The simulated platform
+trains, pays and stores nothing.
 """

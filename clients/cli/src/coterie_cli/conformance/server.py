@@ -1,4 +1,4 @@
-"""Plain HTTP on loopback that can also misbehave: cut an answer, or never come to its end."""
+"""HTTP server on loopback that can also misbehave: it can cut a response or never end it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PIECE = bytes(1 << 20)
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a device asked; `at` is monotonic."""
+    """A request of the device; `at` is monotonic seconds."""
 
     method: str
     path: str
@@ -32,12 +32,12 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What it is told.
+class Response:
+    """A response to the device.
 
     Attributes:
-        cut: bytes after which the connection is ended although more were promised; None = the whole answer.
-        flood: bytes sent in place of the body, with no length promised; `sent` is told how many left.
+        cut: bytes after which the server closes the connection early; None = send the whole body.
+        flood: bytes to send in place of the body, without Content-Length; `sent` receives the number sent.
     """
 
     status: int = 200
@@ -48,32 +48,32 @@ class Answer:
     sent: Callable[[int], None] = field(default=lambda count: None)
 
 
-def told(document: Any, status: int = 200) -> Answer:
-    """An answer in JSON."""
-    return Answer(status, json.dumps(document).encode(), {"Content-Type": "application/json"})
+def json_response(document: Any, status: int = 200) -> Response:
+    """Make a JSON response."""
+    return Response(status, json.dumps(document).encode(), {"Content-Type": "application/json"})
 
 
-def refused(status: int, reason: str, detail: str, *, retry_after: float = 0.0) -> Answer:
-    """A refusal as the platform words them."""
+def problem(status: int, reason: str, detail: str, *, retry_after: float = 0.0) -> Response:
+    """Make a problem document as the platform does."""
     document = {"type": f"urn:coterie:problem:{reason}", "title": "Refused", "status": status, "detail": detail}
     body = json.dumps({**document, "reason": reason, "request_id": "req_conformance", "details": {}}).encode()
     headers = {"Content-Type": "application/problem+json"}
-    return Answer(status, body, headers | ({"Retry-After": f"{retry_after:g}"} if retry_after else {}))
+    return Response(status, body, headers | ({"Retry-After": f"{retry_after:g}"} if retry_after else {}))
 
 
 class Server:
-    """Serves one function from `with` to its end."""
+    """Serves one function while the context is open."""
 
-    def __init__(self, answer: Callable[[Request], Answer], port: int = 0) -> None:
+    def __init__(self, respond: Callable[[Request], Response], port: int = 0) -> None:
         self._open: set[socket.socket] = set()
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), self._handler(answer))
-        self._server.daemon_threads = False  # so that closing waits for them
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), self._handler(respond))
+        self._server.daemon_threads = False  # closing waits for them
         self.port = int(self._server.server_address[1])
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """Base URL."""
         return f"http://127.0.0.1:{self.port}"
 
     def __enter__(self) -> Self:
@@ -88,7 +88,7 @@ class Server:
                 connection.shutdown(socket.SHUT_RDWR)
         self._server.server_close()
 
-    def _handler(self, answer: Callable[[Request], Answer]) -> type[BaseHTTPRequestHandler]:
+    def _handler(self, respond: Callable[[Request], Response]) -> type[BaseHTTPRequestHandler]:
         opened = self._open
 
         class Handler(BaseHTTPRequestHandler):
@@ -105,21 +105,21 @@ class Server:
                     super().finish()
 
             def handle(self) -> None:
-                with contextlib.suppress(OSError):  # the device went away, which is its right
+                with contextlib.suppress(OSError):  # the device may disconnect at any time
                     super().handle()
 
             def _serve(self) -> None:
                 body = _read_body(self)
-                parts = urlsplit(self.path)
+                groups = urlsplit(self.path)
                 request = Request(
                     method=self.command,
-                    path=parts.path,
-                    query=parse_qs(parts.query),
+                    path=groups.path,
+                    query=parse_qs(groups.query),
                     headers={name.lower(): value for name, value in self.headers.items()},
                     body=body,
                     at=time.monotonic(),
                 )
-                _write(self, answer(request))
+                _write(self, respond(request))
 
             do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = do_HEAD = _serve
 
@@ -134,42 +134,42 @@ def _read_body(handler: BaseHTTPRequestHandler) -> bytes:
         pieces = []
         while (size := int(handler.rfile.readline().split(b";")[0], 16)) > 0:
             if size > MOST_BODY_BYTES:
-                raise ConnectionAbortedError("a chunk beyond all measure")
+                raise ConnectionAbortedError(f"a chunk of {size} bytes is above the limit of {MOST_BODY_BYTES}")
             pieces.append(handler.rfile.read(size))
             handler.rfile.readline()
         handler.rfile.readline()
         return b"".join(pieces)
     length = int(handler.headers.get("Content-Length") or 0)
     if not 0 <= length <= MOST_BODY_BYTES:
-        raise ConnectionAbortedError("a body beyond all measure")
+        raise ConnectionAbortedError(f"a body of {length} bytes is above the limit of {MOST_BODY_BYTES}")
     return handler.rfile.read(length)
 
 
-def _write(handler: BaseHTTPRequestHandler, answer: Answer) -> None:
-    if answer.cut == 0:
+def _write(handler: BaseHTTPRequestHandler, response: Response) -> None:
+    if response.cut == 0:
         handler.close_connection = True
         return
-    handler.send_response(answer.status)
-    for name, value in answer.headers.items():
+    handler.send_response(response.status)
+    for name, value in response.headers.items():
         handler.send_header(name, value)
-    if answer.flood:
+    if response.flood:
         handler.send_header("Connection", "close")
     else:
-        handler.send_header("Content-Length", str(len(answer.body)))
+        handler.send_header("Content-Length", str(len(response.body)))
     handler.end_headers()
-    if answer.flood:
+    if response.flood:
         handler.close_connection = True
-        _flood(handler, answer)
+        _flood(handler, response)
         return
-    handler.wfile.write(answer.body[: answer.cut])
-    handler.close_connection = handler.close_connection or answer.cut is not None
+    handler.wfile.write(response.body[: response.cut])
+    handler.close_connection = handler.close_connection or response.cut is not None
 
 
-def _flood(handler: BaseHTTPRequestHandler, answer: Answer) -> None:
+def _flood(handler: BaseHTTPRequestHandler, response: Response) -> None:
     count = 0
     try:
-        while count < answer.flood:
+        while count < response.flood:
             handler.wfile.write(PIECE)
             count += len(PIECE)
     finally:
-        answer.sent(count)
+        response.sent(count)

@@ -1,6 +1,6 @@
-"""Demonstrations: each starts a platform of its own, runs a task among real agents, and shows what came out.
+"""Demos: each starts its own platform, runs a task among real agents and shows the results.
 
-A demo is a function registered with `@demo("name", "what it shows")`; `coterie demo name` runs it.
+A demo is a function registered with `@register_demo("name", "what it shows")`; `coterie demo name` runs it.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias
 
-Runner: TypeAlias = Callable[["Choices"], dict[str, Any]]
+Runner: TypeAlias = Callable[["DemoOptions"], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
-    """What a demo's caller may choose.
+class DemoOptions:
+    """Options of `coterie demo`.
 
     Attributes:
-        rounds: rounds to run; 0 = the demo's own number.
-        devices: devices; 0 = the demo's own number.
-        seed: of data, models and training.
-        garbage_device: one device delivers garbage, and is found out.
-        quiet: print nothing but the result.
+        rounds: rounds to run; 0 = the demo's default.
+        devices: devices; 0 = the demo's default.
+        seed: seed of data, models and training.
+        garbage_device: one device delivers garbage and loses trust.
+        quiet: print only the result.
     """
 
     rounds: int = 0
@@ -36,7 +36,7 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """One demonstration."""
+    """A demo; `run` returns its results as plain values."""
 
     name: str
     about: str
@@ -46,8 +46,8 @@ class Demo:
 _DEMOS: dict[str, Demo] = {}
 
 
-def demo(name: str, about: str) -> Callable[[Runner], Runner]:
-    """Registers a demo under a name."""
+def register_demo(name: str, about: str) -> Callable[[Runner], Runner]:
+    """Register a demo under a name."""
 
     def register(run: Runner) -> Runner:
         _DEMOS[name] = Demo(name, about, run)
@@ -58,7 +58,7 @@ def demo(name: str, about: str) -> Callable[[Runner], Runner]:
 
 @cache
 def demos() -> dict[str, Demo]:
-    """All demos by name: every module of this package registers its own."""
+    """Return all demos by name; every module of this package registers its own."""
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
     return dict(_DEMOS)

@@ -16,10 +16,10 @@ from coterie.privacy.clipping import clip_update
 from coterie.privacy.ledger import Limit
 from coterie.records import Plan, Task
 from coterie.strategies.star import change_of
-from coterie_cli.demos import Choices, demo
+from coterie_cli.demos import DemoOptions, register_demo
+from coterie_cli.demos.demo_platform import DemoPlatform, starting_platform
 from coterie_cli.demos.market import publisher_with
 from coterie_cli.demos.mesh import digits_regression
-from coterie_cli.demos.stage import Stage, rising
 
 if TYPE_CHECKING:
     from coterie.agent.agent import Agent
@@ -43,33 +43,33 @@ NOISE_MAX = 0.6
 TRAINING = {"epochs": 5, "batch_size": 16, "learning_rate": 0.2, "clip_norm": 2.0}
 
 
-@demo("clusters", "12 devices share raw updates with friends and noised ones with others, and are paid for it")
-def run(choices: Choices) -> dict[str, Any]:
-    """Runs the demo; what came out of it, as plain values."""
+@register_demo("clusters", "12 devices share raw updates with friends and noised ones with others, and are paid for it")
+def run(options: DemoOptions) -> dict[str, Any]:
+    """Run the demo; return its results as plain values."""
     from coterie.samples import digits
     from coterie_cli.console import err
 
     began = time.monotonic()
-    rounds = choices.rounds or ROUNDS
+    rounds = options.rounds or ROUNDS
     with ExitStack() as stack:
         with err.status("starting the platform …"):
-            up = stack.enter_context(rising(planners=True))
-            split = digits(len(CAST), seed=choices.seed, concentration=1.0)
-            ground = up()
-        agents = devices(ground, split)
-        meet(ground, agents)
-        publisher, _ = publisher_with(ground, "library", ESCROW)
+            wait = stack.enter_context(starting_platform(planners=True))
+            split = digits(len(CAST), seed=options.seed, concentration=1.0)
+            demo = wait()
+        agents = devices(demo, split)
+        meet(demo, agents)
+        publisher, _ = publisher_with(demo, "library", ESCROW)
         stack.callback(publisher.close)
-        task = publish(publisher, choices.seed, rounds)
-        ground.play(agents, task.id, quietly=choices.quiet)
-        return _result(ground, task.id, agents=agents, split=split, rounds=rounds, began=began, seed=choices.seed)
+        task = publish(publisher, options.seed, rounds)
+        demo.run_task(agents, task.id, quiet=options.quiet)
+        return _result(demo, task.id, agents=agents, split=split, rounds=rounds, began=began, seed=options.seed)
 
 
-def devices(ground: Stage, split: Split) -> list[Agent]:
+def devices(demo: DemoPlatform, split: Split) -> list[Agent]:
     """Registers the cast, an owner each; all allow raw updates to a head they trust, and noised ones without end."""
     return [
-        ground.add_agent(
-            ground.token_for(name.capitalize(), 1),
+        demo.add_agent(
+            demo.token_for(name.capitalize(), 1),
             name,
             kind="simulated",
             model=digits_regression(),
@@ -82,14 +82,14 @@ def devices(ground: Stage, split: Split) -> list[Agent]:
     ]
 
 
-def meet(ground: Stage, agents: list[Agent]) -> None:
+def meet(demo: DemoPlatform, agents: list[Agent]) -> None:
     """Friends know each other's keys and have met well, the acquaintances with mixed success, the stranger nobody."""
     known = {agent.identity.name: agent for agent in agents}
     for circle in CIRCLES:
         introduce(*(known[name].home for name in circle))
     friends = [(known[a], known[b]) for circle in CIRCLES for a, b in combinations(circle, 2)]
-    ground.meet(friends, GOOD_MEETINGS)
-    ground.meet([(known[ACQUAINTANCES[0]], known[ACQUAINTANCES[1]])], GOOD_MEETINGS, BAD_MEETINGS)
+    demo.meet(friends, GOOD_MEETINGS)
+    demo.meet([(known[ACQUAINTANCES[0]], known[ACQUAINTANCES[1]])], GOOD_MEETINGS, BAD_MEETINGS)
 
 
 def publish(publisher: Platform, seed: int, rounds: int) -> Task:
@@ -137,12 +137,12 @@ def average_alone(split: Split, rounds: int, noise: float, seed: int) -> float:
 
 
 def _result(
-    ground: Stage, task_id: str, agents: list[Agent], split: Split, rounds: int, began: float, seed: int
+    demo: DemoPlatform, task_id: str, agents: list[Agent], split: Split, rounds: int, began: float, seed: int
 ) -> dict[str, Any]:
     from coterie.learning.torch_learner import TorchLearner
     from coterie.learning.training import load_model
 
-    platform = ground.platform
+    platform = demo.admin
     task, plan = platform.task(task_id), platform.plan(task_id)
     trainer = TorchLearner(digits_regression(), split.test)
     trainer.load(load_model(platform.download_model(task.model_digests[0])))
@@ -238,5 +238,5 @@ def _tables(
             "columns": ["device", "role", "noise", "payoff", "credits paid", "gave away (δ = 1e-5)"],
             "rows": rows,
         },
-        {"title": "\naccuracy on digits nobody trained on", "columns": ["", "accuracy"], "rows": compared},
+        {"title": "\naccuracy on digits held out from training", "columns": ["", "accuracy"], "rows": compared},
     ]

@@ -15,8 +15,8 @@ from coterie.agent.report import Delivery
 from coterie.records import Participation, ParticipationState, RoundState, Task, WorkItem
 from coterie.strategies import Strategy, strategy_for
 from coterie.strategies.context import RoundContext
-from coterie_cli.demos import Choices, demo
-from coterie_cli.demos.stage import Stage, rising
+from coterie_cli.demos import DemoOptions, register_demo
+from coterie_cli.demos.demo_platform import DemoPlatform, starting_platform
 from coterie_cli.progress import Standing
 
 if TYPE_CHECKING:
@@ -49,25 +49,25 @@ class Outcome:
     done_at: dict[int, float] = field(default_factory=dict)
 
 
-@demo("fedavg", "12 devices of 4 owners learn to read digits together")
-def run(choices: Choices) -> dict[str, Any]:
-    """Runs the demo; what came out of it, as plain values."""
+@register_demo("fedavg", "12 devices of 4 owners learn to read digits together")
+def run(options: DemoOptions) -> dict[str, Any]:
+    """Run the demo; return its results as plain values."""
     from coterie.samples import digits
     from coterie_cli.console import err
 
     began = time.monotonic()
-    devices, rounds = choices.devices or DEVICES, choices.rounds or ROUNDS
+    devices, rounds = options.devices or DEVICES, options.rounds or ROUNDS
     with ExitStack() as stack:
         with err.status("starting the platform …"):
-            up = stack.enter_context(rising())
-            split = digits(devices, seed=choices.seed)
-            ground = up()
-        agents = _devices(ground, split, devices, honest_rounds(rounds) if choices.garbage_device else rounds)
-        task = _task(ground, choices.seed, rounds, devices)
-        ground.run_agents(agents, task.id)
-        outcome = _follow(ground, task.id, split, choices)
-        ground.wait_for_agents()
-        return _result(ground, task.id, agents=agents, split=split, outcome=outcome, began=began, choices=choices)
+            wait = stack.enter_context(starting_platform())
+            split = digits(devices, seed=options.seed)
+            demo = wait()
+        agents = _devices(demo, split, devices, honest_rounds(rounds) if options.garbage_device else rounds)
+        task = _task(demo, options.seed, rounds, devices)
+        demo.run_agents(agents, task.id)
+        outcome = _follow(demo, task.id, split, options)
+        demo.wait_for_agents()
+        return _result(demo, task.id, agents=agents, split=split, outcome=outcome, began=began, options=options)
 
 
 def honest_rounds(rounds: int) -> int:
@@ -75,21 +75,21 @@ def honest_rounds(rounds: int) -> int:
     return min(max(1, round(HONEST_SHARE * rounds)), max(1, rounds - 1))
 
 
-def _devices(ground: Stage, split: Split, devices: int, honest: int) -> list[Agent]:
+def _devices(demo: DemoPlatform, split: Split, devices: int, honest: int) -> list[Agent]:
     """Registers the devices; the last one delivers garbage after `honest` rounds."""
     from coterie.samples import digits_model
 
     def turncoat(work: WorkItem) -> Strategy:
         return strategy_for(work) if work.round <= honest else Garbage()
 
-    tokens = {owner: ground.token_for(owner, devices) for owner in OWNERS}
+    tokens = {owner: demo.token_for(owner, devices) for owner in OWNERS}
     agents = []
     for index in range(devices):
         owner = OWNERS[index % len(OWNERS)]
         name = f"{owner.lower()}-{index // len(OWNERS) + 1}"
         choose: Callable[[WorkItem], Strategy] = turncoat if index == devices - 1 else strategy_for
         agents.append(
-            ground.add_agent(
+            demo.add_agent(
                 tokens[owner],
                 name,
                 kind="simulated",
@@ -103,12 +103,12 @@ def _devices(ground: Stage, split: Split, devices: int, honest: int) -> list[Age
     return agents
 
 
-def _task(ground: Stage, seed: int, rounds: int, devices: int) -> Task:
+def _task(demo: DemoPlatform, seed: int, rounds: int, devices: int) -> Task:
     from coterie.learning.training import model_bytes
     from coterie.samples import digits_model
 
-    digest = ground.platform.upload_model(model_bytes(digits_model(seed)))
-    return ground.platform.create_task(
+    digest = demo.admin.upload_model(model_bytes(digits_model(seed)))
+    return demo.admin.create_task(
         name="digits",
         preset="fedavg",
         model_digests=[digest],
@@ -123,50 +123,50 @@ def _task(ground: Stage, seed: int, rounds: int, devices: int) -> Task:
     )
 
 
-def _follow(ground: Stage, task_id: str, split: Split, choices: Choices) -> Outcome:
-    """Starts the task when all have enrolled and measures each new model on digits nobody trained on."""
+def _follow(demo: DemoPlatform, task_id: str, split: Split, options: DemoOptions) -> Outcome:
+    """Starts the task when all have enrolled and measures each new model on digits held out from training."""
     from coterie_cli.live import follow
     from coterie_cli.progress import watch
 
     outcome = Outcome()
-    ground.start_task(task_id)
+    demo.start_task(task_id)
 
     def measure(standing: Standing) -> None:
         for number, round in standing.rounds.items():
             if round.state == RoundState.DONE and number not in outcome.accuracy:
-                outcome.accuracy[number] = _accuracy(ground, round.model_digests[0], split)
+                outcome.accuracy[number] = _accuracy(demo, round.model_digests[0], split)
                 outcome.seconds[number] = round.done_at - round.opened_at
                 outcome.done_at[number] = round.done_at
 
-    if choices.quiet:
-        for standing in watch(ground.platform, task_id):
+    if options.quiet:
+        for standing in watch(demo.admin, task_id):
             measure(standing)
     else:
-        follow(ground.platform, task_id, measure)
+        follow(demo.admin, task_id, measure)
     return outcome
 
 
-def _accuracy(ground: Stage, digest: str, split: Split) -> float:
+def _accuracy(demo: DemoPlatform, digest: str, split: Split) -> float:
     from coterie.learning.torch_learner import TorchLearner
     from coterie.learning.training import load_model
     from coterie.samples import digits_model
 
     trainer = TorchLearner(digits_model(), split.test)
-    trainer.load(load_model(ground.platform.download_model(digest)))
+    trainer.load(load_model(demo.admin.download_model(digest)))
     return trainer.evaluate()["accuracy"]
 
 
 def _result(
-    ground: Stage,
+    demo: DemoPlatform,
     task_id: str,
     agents: list[Agent],
     split: Split,
     outcome: Outcome,
     began: float,
-    choices: Choices,
+    options: DemoOptions,
 ) -> dict[str, Any]:
-    task = ground.platform.task(task_id)
-    parts = {number: ground.platform.round(task_id, number).participations for number in sorted(outcome.accuracy)}
+    task = demo.admin.task(task_id)
+    parts = {number: demo.admin.round(task_id, number).participations for number in sorted(outcome.accuracy)}
     delivered = {agent.identity.id: 0 for agent in agents}
     for part in chain.from_iterable(parts.values()):
         delivered[part.device_id] += part.state == ParticipationState.DELIVERED
@@ -191,13 +191,13 @@ def _result(
             }
             for agent, shard in zip(agents, split.shards, strict=True)
         ],
-        "trust": _trust(ground, agents, parts, outcome) if choices.garbage_device else [],
+        "trust": _trust(demo, agents, parts, outcome) if options.garbage_device else [],
         "seconds": time.monotonic() - began,
     }
 
 
 def _trust(
-    ground: Stage, agents: list[Agent], parts: dict[int, tuple[Participation, ...]], outcome: Outcome
+    demo: DemoPlatform, agents: list[Agent], parts: dict[int, tuple[Participation, ...]], outcome: Outcome
 ) -> list[dict[str, Any]]:
     """Round by round, how far honest devices trust the first one and the one that turned, and what that one did."""
     honest, garbage = agents[0].identity, agents[-1].identity
@@ -205,7 +205,7 @@ def _trust(
     def trusted(device_id: str, at: float) -> float:
         """Mean direct trust in a device of all others that are honest."""
         others = {agent.identity.id for agent in agents} - {device_id, garbage.id}
-        peers = ground.platform.trust_peers(device_id, at=at)
+        peers = demo.admin.trust_peers(device_id, at=at)
         return sum(peer.direct for peer in peers if peer.device_id in others) / max(1, len(others))
 
     return [

@@ -16,8 +16,8 @@ from coterie.privacy.accounting import priced_charge
 from coterie.records import ParticipationState, Payment, Quote, RoundState, Task, WorkItem
 from coterie.strategies import Strategy, strategy_for
 from coterie.strategies.context import RoundContext
-from coterie_cli.demos import Choices, demo
-from coterie_cli.demos.stage import Stage, rising
+from coterie_cli.demos import DemoOptions, register_demo
+from coterie_cli.demos.demo_platform import DemoPlatform, starting_platform
 
 if TYPE_CHECKING:
     from coterie.agent.agent import Agent
@@ -43,54 +43,54 @@ class Garbage:
         return Delivery(tensors, float(context.samples), budget=1.0, privacy=(claimed,))
 
 
-@demo("market", "10 devices sell privacy at a price; a publisher pays from escrow and gets a model")
-def run(choices: Choices) -> dict[str, Any]:
-    """Runs the demo; what came out of it, as plain values."""
+@register_demo("market", "10 devices sell privacy at a price; a publisher pays from escrow and gets a model")
+def run(options: DemoOptions) -> dict[str, Any]:
+    """Run the demo; return its results as plain values."""
     from coterie.samples import digits
     from coterie_cli.console import err
 
     began = time.monotonic()
-    devices, rounds = choices.devices or DEVICES, choices.rounds or ROUNDS
+    devices, rounds = options.devices or DEVICES, options.rounds or ROUNDS
     with ExitStack() as stack:
         with err.status("starting the platform …"):
-            up = stack.enter_context(rising())
-            split = digits(devices, seed=choices.seed, concentration=3.0)
-            ground = up()
-        agents = _devices(ground, split, devices, choices)
-        meet(ground, agents)
-        publisher, account = publisher_with(ground, "hospital", DEPOSIT)
+            wait = stack.enter_context(starting_platform())
+            split = digits(devices, seed=options.seed, concentration=3.0)
+            demo = wait()
+        agents = _devices(demo, split, devices, options)
+        meet(demo, agents)
+        publisher, account = publisher_with(demo, "hospital", DEPOSIT)
         stack.enter_context(publisher)
-        task = _task(publisher, choices.seed, rounds, devices)
-        ground.run_agents(agents, task.id)
-        accuracy = _follow(ground, task.id, split, choices)
-        ground.wait_for_agents()
-        return _result(ground, task.id, account=account, agents=agents, accuracy=accuracy, began=began)
+        task = _task(publisher, options.seed, rounds, devices)
+        demo.run_agents(agents, task.id)
+        accuracy = _follow(demo, task.id, split, options)
+        demo.wait_for_agents()
+        return _result(demo, task.id, account=account, agents=agents, accuracy=accuracy, began=began)
 
 
-def publisher_with(ground: Stage, name: str, deposit: int) -> tuple[Platform, str]:
+def publisher_with(demo: DemoPlatform, name: str, deposit: int) -> tuple[Platform, str]:
     """A publisher with credits, at the platform's door; and its account."""
-    made = ground.platform.create_key("publisher", name)
+    made = demo.admin.create_key("publisher", name)
     account = f"publisher:{made.principal.subject}"
-    ground.platform.deposit(account, deposit, key="opening")
-    return Platform(ground.processes.url, made.api_key, cache=ground.cache), account
+    demo.admin.deposit(account, deposit, key="opening")
+    return Platform(demo.processes.url, made.api_key, cache=demo.cache), account
 
 
-def meet(ground: Stage, agents: list[Agent], meetings: int = 3) -> None:
+def meet(demo: DemoPlatform, agents: list[Agent], meetings: int = 3) -> None:
     """Neighbours in the list have met: whoever trusts a device may give its secrets away, which prices account for."""
     near = [(a, b) for (i, a), (j, b) in combinations(enumerate(agents), 2) if (j - i) in (1, 2, len(agents) - 1)]
-    ground.meet(near, meetings)
+    demo.meet(near, meetings)
 
 
-def _devices(ground: Stage, split: Split, devices: int, choices: Choices) -> list[Agent]:
+def _devices(demo: DemoPlatform, split: Split, devices: int, options: DemoOptions) -> list[Agent]:
     from coterie_cli.demos.mesh import digits_regression
 
-    tokens = {owner: ground.token_for(owner, devices) for owner in OWNERS}
+    tokens = {owner: demo.token_for(owner, devices) for owner in OWNERS}
     agents = []
     for index, shard in enumerate(split.shards):
         owner = OWNERS[index % len(OWNERS)]
-        garbage = choices.garbage_device and index == 0
+        garbage = options.garbage_device and index == 0
         choose: Callable[[WorkItem], Strategy] = (lambda work: Garbage()) if garbage else strategy_for
-        agent = ground.add_agent(
+        agent = demo.add_agent(
             tokens[owner],
             f"{owner.lower()}-{index // len(OWNERS) + 1}",
             kind="simulated",
@@ -126,35 +126,35 @@ def _task(publisher: Platform, seed: int, rounds: int, devices: int) -> Task:
     )
 
 
-def _follow(ground: Stage, task_id: str, split: Split, choices: Choices) -> dict[int, float]:
-    """Starts the task and measures each new model on digits nobody trained on."""
+def _follow(demo: DemoPlatform, task_id: str, split: Split, options: DemoOptions) -> dict[int, float]:
+    """Starts the task and measures each new model on digits held out from training."""
     from coterie.learning.torch_learner import TorchLearner
     from coterie.learning.training import load_model
     from coterie_cli.demos.mesh import digits_regression
     from coterie_cli.live import follow
     from coterie_cli.progress import watch
 
-    ground.start_task(task_id)
+    demo.start_task(task_id)
     judge, accuracy = TorchLearner(digits_regression(), split.test), dict[int, float]()
 
     def measure(standing: Standing) -> None:
         for number, round in standing.rounds.items():
             if round.state == RoundState.DONE and number not in accuracy:
-                judge.load(load_model(ground.platform.download_model(round.model_digests[0])))
+                judge.load(load_model(demo.admin.download_model(round.model_digests[0])))
                 accuracy[number] = judge.evaluate()["accuracy"]
 
-    if choices.quiet:
-        for standing in watch(ground.platform, task_id):
+    if options.quiet:
+        for standing in watch(demo.admin, task_id):
             measure(standing)
     else:
-        follow(ground.platform, task_id, measure)
+        follow(demo.admin, task_id, measure)
     return accuracy
 
 
 def _result(
-    ground: Stage, task_id: str, account: str, agents: list[Agent], accuracy: dict[int, float], began: float
+    demo: DemoPlatform, task_id: str, account: str, agents: list[Agent], accuracy: dict[int, float], began: float
 ) -> dict[str, Any]:
-    platform = ground.platform
+    platform = demo.admin
     task, paid = platform.task(task_id), list(platform.payments(task=task_id))
     rounds = [_round(platform, task_id, number, accuracy[number], paid) for number in sorted(accuracy)]
     last = platform.prices(task_id, max(accuracy)) if accuracy else None

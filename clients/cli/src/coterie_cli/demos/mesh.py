@@ -13,8 +13,8 @@ import numpy as np
 from coterie.agent.home import introduce
 from coterie.privacy.ledger import Limit
 from coterie.records import Object, Plan, RoundState, Task
-from coterie_cli.demos import Choices, demo
-from coterie_cli.demos.stage import Stage, rising
+from coterie_cli.demos import DemoOptions, register_demo
+from coterie_cli.demos.demo_platform import DemoPlatform, starting_platform
 
 if TYPE_CHECKING:
     import torch
@@ -47,24 +47,26 @@ PARAMETERS = {
 TRAINING = {"learning_rate": 1.0, "learning_rate_decay": 0.99}
 
 
-@demo("mesh", "8 devices of 3 owners learn from their neighbours alone; two add noise, the model is nowhere central")
-def run(choices: Choices) -> dict[str, Any]:
-    """Runs the demo; what came out of it, as plain values."""
+@register_demo(
+    "mesh", "8 devices of 3 owners learn from neighbours alone, without a central model; two add noise"
+)
+def run(options: DemoOptions) -> dict[str, Any]:
+    """Run the demo; return its results as plain values."""
     from coterie.samples import digits
     from coterie_cli.console import err
 
     began = time.monotonic()
-    rounds = choices.rounds or ROUNDS
+    rounds = options.rounds or ROUNDS
     with ExitStack() as stack:
         with err.status("starting the platform …"):
-            up = stack.enter_context(rising(planners=True))
-            split = digits(len(CAST), seed=choices.seed, concentration=3.0)
-            ground = up()
-        agents = _devices(ground, split, rounds)
-        _meet(ground, agents)
-        task = _task(ground, choices.seed, rounds)
-        ground.play(agents, task.id, quietly=choices.quiet)
-        return _result(ground, task.id, agents, split, began)
+            wait = stack.enter_context(starting_platform(planners=True))
+            split = digits(len(CAST), seed=options.seed, concentration=3.0)
+            demo = wait()
+        agents = _devices(demo, split, rounds)
+        _meet(demo, agents)
+        task = _task(demo, options.seed, rounds)
+        demo.run_task(agents, task.id, quiet=options.quiet)
+        return _result(demo, task.id, agents, split, began)
 
 
 def digits_regression() -> torch.nn.Module:
@@ -78,11 +80,11 @@ def digits_regression() -> torch.nn.Module:
     return module
 
 
-def _devices(ground: Stage, split: Split, rounds: int) -> list[Agent]:
+def _devices(demo: DemoPlatform, split: Split, rounds: int) -> list[Agent]:
     """Registers the cast; each owner allows raw parameters to trusted devices and ε per noised round."""
-    tokens = {owner: ground.token_for(owner, len(CAST)) for owner in dict.fromkeys(item[0] for item in CAST)}
+    tokens = {owner: demo.token_for(owner, len(CAST)) for owner in dict.fromkeys(item[0] for item in CAST)}
     return [
-        ground.add_agent(
+        demo.add_agent(
             tokens[owner],
             name,
             kind="simulated",
@@ -140,23 +142,23 @@ def _hindsight_table(found: dict[str, float]) -> dict[str, Any]:
     return {"title": f"\n{LATE}, whose data came while it learned (told to nobody)", "columns": ["", ""], "rows": rows}
 
 
-def _meet(ground: Stage, agents: list[Agent]) -> None:
+def _meet(demo: DemoPlatform, agents: list[Agent]) -> None:
     """Owners take their own devices and their friends' into the circles, and the friends have met well."""
     known = {agent.identity.name: agent for agent in agents}
     for owner in dict.fromkeys(item[0] for item in CAST):
         introduce(*(known[name].home for whose, name, *_ in CAST if whose == owner))
     for pair in FRIENDS:
         introduce(*(known[name].home for name in pair))
-    ground.meet([(known[first], known[second]) for first, second in FRIENDS], MEETINGS)
+    demo.meet([(known[first], known[second]) for first, second in FRIENDS], MEETINGS)
 
 
-def _task(ground: Stage, seed: int, rounds: int) -> Task:
+def _task(demo: DemoPlatform, seed: int, rounds: int) -> Task:
     from coterie.learning.training import model_bytes
 
-    return ground.platform.create_task(
+    return demo.admin.create_task(
         name="mesh",
         preset="mesh",
-        model_digests=[ground.platform.upload_model(model_bytes(digits_regression()))],
+        model_digests=[demo.admin.upload_model(model_bytes(digits_regression()))],
         rounds=rounds,
         min_devices=len(CAST) - 2,
         round_seconds=30.0,
@@ -168,9 +170,9 @@ def _task(ground: Stage, seed: int, rounds: int) -> Task:
     )
 
 
-def _result(ground: Stage, task_id: str, agents: list[Agent], split: Split, began: float) -> dict[str, Any]:
-    task, plan = ground.platform.task(task_id), ground.platform.plan(task_id)
-    rounds = [round for round in ground.platform.rounds(task_id) if round.state == RoundState.DONE]
+def _result(demo: DemoPlatform, task_id: str, agents: list[Agent], split: Split, began: float) -> dict[str, Any]:
+    task, plan = demo.admin.task(task_id), demo.admin.plan(task_id)
+    rounds = [round for round in demo.admin.rounds(task_id) if round.state == RoundState.DONE]
     details = plan.details
     history = [
         {
@@ -181,7 +183,7 @@ def _result(ground: Stage, task_id: str, agents: list[Agent], split: Split, bega
         }
         for round in rounds
     ]
-    last = ground.platform.round(task_id, rounds[-1].number).participations if rounds else []
+    last = demo.admin.round(task_id, rounds[-1].number).participations if rounds else []
     accuracy = {part.device_id: part.metrics.get("accuracy", 0.0) for part in last}
     late = next(number for number, agent in enumerate(agents) if agent.identity.name == LATE)
     hindsight = _hindsight(agents[late], task_id, split.shards[late])

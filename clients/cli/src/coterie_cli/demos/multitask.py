@@ -12,8 +12,8 @@ import numpy as np
 from coterie.privacy.ledger import Limit
 from coterie.records import Assignment, ParticipationState, Role, RoundState, Task
 from coterie.records.reading import plain
-from coterie_cli.demos import Choices, demo
-from coterie_cli.demos.stage import Stage, rising
+from coterie_cli.demos import DemoOptions, register_demo
+from coterie_cli.demos.demo_platform import DemoPlatform, starting_platform
 
 if TYPE_CHECKING:
     import torch
@@ -41,25 +41,25 @@ PARAMETERS = {
 LIMIT = Limit(20.0, 1e-5)
 
 
-@demo("multitask", "12 devices of two hidden kinds around 3 base stations find which of two models is theirs")
-def run(choices: Choices) -> dict[str, Any]:
-    """Runs the demo; what came out of it, as plain values."""
+@register_demo("multitask", "12 devices of two hidden kinds around 3 base stations find which of two models is theirs")
+def run(options: DemoOptions) -> dict[str, Any]:
+    """Run the demo; return its results as plain values."""
     from coterie.samples import digits
     from coterie_cli.console import err
 
     began = time.monotonic()
-    devices, rounds = choices.devices or DEVICES, choices.rounds or ROUNDS
+    devices, rounds = options.devices or DEVICES, options.rounds or ROUNDS
     with ExitStack() as stack:
         with err.status("starting the platform …"):
-            up = stack.enter_context(rising())
-            split = digits(devices, seed=choices.seed, concentration=5.0)
-            ground = up()
+            wait = stack.enter_context(starting_platform())
+            split = digits(devices, seed=options.seed, concentration=5.0)
+            demo = wait()
         for name, (x, y) in CELLS.items():
-            ground.platform.put_cell(name, x_metres=x, y_metres=y, **CELL)
-        agents = _devices(ground, split, choices.seed)
-        task = _task(ground, choices.seed, rounds, devices)
-        ground.play(agents, task.id, quietly=choices.quiet)
-        return _result(ground, task.id, agents, split, began)
+            demo.admin.put_cell(name, x_metres=x, y_metres=y, **CELL)
+        agents = _devices(demo, split, options.seed)
+        task = _task(demo, options.seed, rounds, devices)
+        demo.run_task(agents, task.id, quiet=options.quiet)
+        return _result(demo, task.id, agents, split, began)
 
 
 def kind_of(index: int) -> int:
@@ -82,17 +82,17 @@ def regression(seed: int) -> torch.nn.Module:
         return torch.nn.Linear(64, 10)
 
 
-def _devices(ground: Stage, split: Split, seed: int) -> list[Agent]:
+def _devices(demo: DemoPlatform, split: Split, seed: int) -> list[Agent]:
     """Registers devices at random places, each within reach of a base station."""
     random, centres = np.random.default_rng([seed, 3]), list(CELLS.values())
-    token = ground.token_for("Ada", len(split.shards))
+    token = demo.token_for("Ada", len(split.shards))
     agents = []
     for index, shard in enumerate(split.shards):
         x, y = centres[index % len(centres)]
         distance, angle = 250.0 * np.sqrt(random.random()), 2 * np.pi * random.random()
         place = {"x_metres": float(x + distance * np.cos(angle)), "y_metres": float(y + distance * np.sin(angle))}
         agents.append(
-            ground.add_agent(
+            demo.add_agent(
                 token,
                 f"device-{index + 1:02d}",
                 kind="simulated",
@@ -107,14 +107,14 @@ def _devices(ground: Stage, split: Split, seed: int) -> list[Agent]:
     return agents
 
 
-def _task(ground: Stage, seed: int, rounds: int, devices: int) -> Task:
+def _task(demo: DemoPlatform, seed: int, rounds: int, devices: int) -> Task:
     from coterie.learning.training import model_bytes
 
     models = [model_bytes(regression(MODELS * seed + line + 1)) for line in range(MODELS)]
-    return ground.platform.create_task(
+    return demo.admin.create_task(
         name="multitask",
         preset="multitask",
-        model_digests=[ground.platform.upload_model(model) for model in models],
+        model_digests=[demo.admin.upload_model(model) for model in models],
         rounds=rounds,
         min_devices=devices,
         round_seconds=60.0,
@@ -150,11 +150,11 @@ class DeviceRow:
 # --- what came out ----------------------------------------------------------------------------------------------------
 
 
-def identities(ground: Stage, task_id: str, rounds: int) -> dict[str, list[int | None]]:
+def identities(demo: DemoPlatform, task_id: str, rounds: int) -> dict[str, list[int | None]]:
     """Model each device chose in every round; None where no cell served it."""
-    chosen: dict[str, list[int | None]] = {agent.identity.id: [] for agent in ground.agents}
+    chosen: dict[str, list[int | None]] = {agent.identity.id: [] for agent in demo.agents}
     for number in range(1, rounds + 1):
-        parts = {part.device_id: part for part in ground.platform.round(task_id, number).participations}
+        parts = {part.device_id: part for part in demo.admin.round(task_id, number).participations}
         for device_id, history in chosen.items():
             part = parts.get(device_id)
             served = part is not None and part.state == ParticipationState.DELIVERED
@@ -174,29 +174,29 @@ def _latest(chosen: dict[str, list[int | None]], number: int) -> list[int | None
     return [next((m for m in reversed(history[:number]) if m is not None), None) for history in chosen.values()]
 
 
-def _accuracy(ground: Stage, digest: str, split: Split) -> list[float]:
-    """How often a model is right about digits nobody trained on, as each kind names them."""
+def _accuracy(demo: DemoPlatform, digest: str, split: Split) -> list[float]:
+    """How often a model is right about digits held out from training, as each kind names them."""
     from coterie.learning.torch_learner import TorchLearner
     from coterie.learning.training import load_model
 
     result = []
     for kind in range(MODELS):
         trainer = TorchLearner(regression(0), relabelled(split.test, kind))
-        trainer.load(load_model(ground.platform.download_model(digest)))
+        trainer.load(load_model(demo.admin.download_model(digest)))
         result.append(trainer.evaluate()["accuracy"])
     return result
 
 
-def _result(ground: Stage, task_id: str, agents: list[Agent], split: Split, began: float) -> dict[str, Any]:
-    task = ground.platform.task(task_id)
-    done = [item for item in ground.platform.rounds(task_id) if item.state == RoundState.DONE]
-    chosen = identities(ground, task_id, len(done))
+def _result(demo: DemoPlatform, task_id: str, agents: list[Agent], split: Split, began: float) -> dict[str, Any]:
+    task = demo.admin.task(task_id)
+    done = [item for item in demo.admin.rounds(task_id) if item.state == RoundState.DONE]
+    chosen = identities(demo, task_id, len(done))
     rounds = [
         RoundRow(
             round=item.number,
             served=item.delivered,
             identities_right=right_share(_latest(chosen, item.number)),
-            accuracy=[max(_accuracy(ground, digest, split)) for digest in item.model_digests],
+            accuracy=[max(_accuracy(demo, digest, split)) for digest in item.model_digests],
             seconds=item.done_at - item.opened_at,
         )
         for item in done
@@ -221,7 +221,7 @@ def _result(ground: Stage, task_id: str, agents: list[Agent], split: Split, bega
         "accuracy": accuracy,
         "rounds": plain(rounds),
         "devices": plain(devices),
-        "tables": _tables(ground, task_id, rounds, devices, agents),
+        "tables": _tables(demo, task_id, rounds, devices, agents),
         "found": f"{right:.0%} of the devices found their model; the models are {models} right",
         "seconds": time.monotonic() - began,
     }
@@ -234,14 +234,14 @@ def _served(assignment: Assignment) -> str:
 
 
 def _tables(
-    ground: Stage,
+    demo: DemoPlatform,
     task_id: str,
     rounds: list[RoundRow],
     devices: list[DeviceRow],
     agents: list[Agent],
 ) -> list[dict[str, Any]]:
     assignments = (
-        {assignment.device_id: assignment for assignment in ground.platform.plan(task_id).assignments} if rounds else {}
+        {assignment.device_id: assignment for assignment in demo.admin.plan(task_id).assignments} if rounds else {}
     )
     by_round = [
         [
@@ -265,7 +265,7 @@ def _tables(
     ]
     return [
         {
-            "title": "accuracy on digits nobody trained on, as the model's own kind names them",
+            "title": "accuracy on digits held out from training, as the model's own kind names them",
             "columns": ["round", "served", "identities right", *(f"model {line}" for line in range(MODELS))],
             "rows": by_round,
         },

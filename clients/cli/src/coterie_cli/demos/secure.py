@@ -26,9 +26,9 @@ from coterie.privacy.ledger import Limit
 from coterie.privacy.lifetime import Lifetime
 from coterie.records import Task
 from coterie.strategies.star import change_of
-from coterie_cli.demos import Choices, demo
+from coterie_cli.demos import DemoOptions, register_demo
+from coterie_cli.demos.demo_platform import DemoPlatform, starting_platform
 from coterie_cli.demos.mesh import digits_regression
-from coterie_cli.demos.stage import Stage, rising
 
 if TYPE_CHECKING:
     from coterie.agent.agent import Agent
@@ -45,32 +45,34 @@ TRAINING = {"epochs": 5, "batch_size": 64, "learning_rate": 1.0, "clip_norm": 0.
 SUMS = {"mode": "secure", "offer_seconds": 10.0, "clerk_seconds": 20.0}
 
 
-@demo("secure", "50 devices with ε = 4 in all: the platform sees sums only; a clerk and a third of the devices die")
-def run(choices: Choices) -> dict[str, Any]:
-    """Runs the demo; what came out of it, as plain values."""
+@register_demo(
+    "secure", "50 devices, ε = 4 in all: the platform sees only sums; a third of the devices fail"
+)
+def run(options: DemoOptions) -> dict[str, Any]:
+    """Run the demo; return its results as plain values."""
     from coterie.samples import digits
     from coterie_cli.console import err
 
     began = time.monotonic()
-    devices, rounds = max(choices.devices or DEVICES, 6), choices.rounds or ROUNDS
+    devices, rounds = max(options.devices or DEVICES, 6), options.rounds or ROUNDS
     noise = noise_for(rounds)
     with ExitStack() as stack:
         with err.status("starting the platform, and owners compare fingerprints …"):
-            up = stack.enter_context(rising())
-            split = digits(devices, seed=choices.seed, concentration=EVEN)
-            ground = up()
-            agents = _devices(ground, split)
+            wait = stack.enter_context(starting_platform())
+            split = digits(devices, seed=options.seed, concentration=EVEN)
+            demo = wait()
+            agents = _devices(demo, split)
             introduce(*(agent.home for agent in agents))
-        task = _task(ground, choices.seed, rounds, devices, noise)
+        task = _task(demo, options.seed, rounds, devices, noise)
         stack.enter_context(_said_once())
-        ground.run_agents(agents, task.id)
-        ground.start_task(task.id)
-        died = _let_some_die(ground, task.id, agents, rounds)
-        ground.platform.wait_for_end(task.id)
+        demo.run_agents(agents, task.id)
+        demo.start_task(task.id)
+        died = _let_some_die(demo, task.id, agents, rounds)
+        demo.admin.wait_for_end(task.id)
         for agent in agents:
             agent.stop()
         return _result(
-            ground,
+            demo,
             task_id=task.id,
             agents=agents,
             died=died,
@@ -78,7 +80,7 @@ def run(choices: Choices) -> dict[str, Any]:
             rounds=rounds,
             noise=noise,
             began=began,
-            seed=choices.seed,
+            seed=options.seed,
         )
 
 
@@ -99,11 +101,11 @@ def noise_for(rounds: int) -> float:
     return exact_multiplier(EPSILON, DELTA) * math.sqrt(rounds + SPARE)
 
 
-def _devices(ground: Stage, split: Split) -> list[Agent]:
+def _devices(demo: DemoPlatform, split: Split) -> list[Agent]:
     """An owner for each device, who allows ε in all and nothing without noise."""
     return [
-        ground.add_agent(
-            ground.token_for(f"owner {number + 1}", 1),
+        demo.add_agent(
+            demo.token_for(f"owner {number + 1}", 1),
             f"device-{number + 1}",
             kind="simulated",
             model=digits_regression(),
@@ -114,14 +116,14 @@ def _devices(ground: Stage, split: Split) -> list[Agent]:
     ]
 
 
-def _task(ground: Stage, seed: int, rounds: int, devices: int, noise: float) -> Task:
+def _task(demo: DemoPlatform, seed: int, rounds: int, devices: int, noise: float) -> Task:
     from coterie.learning.training import model_bytes
 
-    return ground.platform.create_task(
+    return demo.admin.create_task(
         name="secure digits",
         preset="fedavg",
         privacy="uniform",
-        model_digests=[ground.platform.upload_model(model_bytes(digits_regression()))],
+        model_digests=[demo.admin.upload_model(model_bytes(digits_regression()))],
         rounds=rounds,
         min_devices=max(4, devices // 2),
         quorum=QUORUM,
@@ -133,16 +135,16 @@ def _task(ground: Stage, seed: int, rounds: int, devices: int, noise: float) -> 
     )
 
 
-def _let_some_die(ground: Stage, task_id: str, agents: list[Agent], rounds: int) -> list[Agent]:
+def _let_some_die(demo: DemoPlatform, task_id: str, agents: list[Agent], rounds: int) -> list[Agent]:
     """In the middle of the task a clerk and others, a third of all, stop without a word."""
-    while ground.platform.task(task_id).round <= rounds // 2:
-        if ground.faults:
-            raise ground.faults[0]
-        if ground.platform.task(task_id).state.has_ended:
+    while demo.admin.task(task_id).round <= rounds // 2:
+        if demo.errors:
+            raise demo.errors[0]
+        if demo.admin.task(task_id).state.has_ended:
             return []
         time.sleep(0.1)
-    called = [event.message for event in ground.platform.events(task_id) if event.kind == "sum.committee_selected"]
-    clerk = next((agent for agent in agents if called and agent.identity.id in called[-1]), agents[0])
+    selected = [event.message for event in demo.admin.events(task_id) if event.kind == "sum.committee_selected"]
+    clerk = next((agent for agent in agents if selected and agent.identity.id in selected[-1]), agents[0])
     others = [agent for agent in reversed(agents) if agent is not clerk]
     died = [clerk, *others[: math.floor(len(agents) * LOST_SHARE) - 1]]
     for agent in died:
@@ -177,7 +179,7 @@ def averaged(split: Split, rounds: int, noise: float, seed: int, lost: Collectio
 
 
 def _result(
-    ground: Stage,
+    demo: DemoPlatform,
     task_id: str,
     agents: list[Agent],
     died: list[Agent],
@@ -190,9 +192,9 @@ def _result(
     from coterie.learning.torch_learner import TorchLearner
     from coterie.learning.training import load_model
 
-    task = ground.platform.task(task_id)
+    task = demo.admin.task(task_id)
     trainer = TorchLearner(digits_regression(), split.test)
-    trainer.load(load_model(ground.platform.download_model(task.model_digests[0])))
+    trainer.load(load_model(demo.admin.download_model(task.model_digests[0])))
     lost = {agents.index(agent) for agent in died}
     accuracy = {
         "secure sums": trainer.evaluate()["accuracy"],
@@ -204,7 +206,7 @@ def _result(
     alone = max(ledger.sums_alone()[1] for ledger in ledgers)
     story = [
         [event.round, str(event.kind), event.message]
-        for event in ground.platform.events(task_id)
+        for event in demo.admin.events(task_id)
         if str(event.kind).startswith(("sum.", "clerk."))
     ]
     return {
@@ -238,7 +240,7 @@ def _tables(
     ]
     compared = [[name, f"{value:.1%}"] for name, value in accuracy.items()]
     return [
-        {"title": "accuracy on digits nobody trained on", "columns": ["", "accuracy"], "rows": compared},
+        {"title": "accuracy on digits held out from training", "columns": ["", "accuracy"], "rows": compared},
         {"title": "\nprivacy", "columns": ["", ""], "rows": rows},
         {"title": "\nhow the last sums came about", "columns": ["round", "what", ""], "rows": story[-8:]},
     ]

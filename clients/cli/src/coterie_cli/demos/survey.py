@@ -13,9 +13,9 @@ from coterie.parameters.pricing import CorrelatedParameters
 from coterie.privacy.question_text import Question
 from coterie.records import ParticipationState, Quote, Task, Verification
 from coterie.records.reading import plain
-from coterie_cli.demos import Choices, demo
+from coterie_cli.demos import DemoOptions, register_demo
+from coterie_cli.demos.demo_platform import DemoPlatform, running_platform
 from coterie_cli.demos.market import meet, publisher_with
-from coterie_cli.demos.stage import Stage, stage
 
 if TYPE_CHECKING:
     from coterie.agent.agent import Agent
@@ -44,24 +44,26 @@ class Respondent:
     epsilon: float
 
 
-@demo("survey", "20 devices answer one question with noise; the estimate, its error bound and what each was paid")
-def run(choices: Choices) -> dict[str, Any]:
-    """Runs the demo; what came out of it, as plain values."""
-    from coterie_cli.asking import ask
+@register_demo(
+    "survey", "20 devices answer a question with noise and are paid; the estimate and its error"
+)
+def run(options: DemoOptions) -> dict[str, Any]:
+    """Run the demo; return its results as plain values."""
     from coterie_cli.console import err
+    from coterie_cli.question_task import create_survey
 
     began = time.monotonic()
-    devices = choices.devices or DEVICES
-    random = np.random.default_rng(choices.seed)
+    devices = options.devices or DEVICES
+    random = np.random.default_rng(options.seed)
     answers = np.round(random.normal(21.5, 2.0, devices), 1).tolist()
     with ExitStack() as stack:
         with err.status("starting the platform …"):
-            ground = stack.enter_context(stage())
-        agents = _devices(ground, answers)
-        meet(ground, agents, MEETINGS)
-        publisher, account = publisher_with(ground, "weather office", DEPOSIT)
+            demo = stack.enter_context(running_platform())
+        agents = _devices(demo, answers)
+        meet(demo, agents, MEETINGS)
+        publisher, account = publisher_with(demo, "weather office", DEPOSIT)
         stack.enter_context(publisher)
-        task = ask(
+        task = create_survey(
             publisher,
             "kitchens",
             QUESTION,
@@ -69,10 +71,10 @@ def run(choices: Choices) -> dict[str, Any]:
             pricing=PRICING | _alike(agents),
             min_devices=max(1, devices // 2),
             round_seconds=60.0,
-            seed=choices.seed,
+            seed=options.seed,
         )
-        ground.play(agents, task.id, quietly=choices.quiet)
-        return _result(ground, task.id, account=account, agents=agents, answers=answers, began=began)
+        demo.run_task(agents, task.id, quiet=options.quiet)
+        return _result(demo, task.id, account=account, agents=agents, answers=answers, began=began)
 
 
 def _alike(agents: list[Agent]) -> dict[str, Any]:
@@ -80,11 +82,11 @@ def _alike(agents: list[Agent]) -> dict[str, Any]:
     return {"alike": [{"devices": wall, "correlation": ALIKE}]} if len(wall) == 2 else {}
 
 
-def _devices(ground: Stage, answers: list[float]) -> list[Agent]:
+def _devices(demo: DemoPlatform, answers: list[float]) -> list[Agent]:
     agents = []
     for number, answer in enumerate(answers, start=1):
-        token = ground.token_for(f"household {number}", 1)
-        agent = ground.add_agent(token, f"kitchen-{number}", kind="simulated")
+        token = demo.token_for(f"household {number}", 1)
+        agent = demo.add_agent(token, f"kitchen-{number}", kind="simulated")
         care = {"care": ANXIOUS} if number == len(answers) and number > 2 else {}
         agent.home.save_private_settings({"answers": {QUESTION.text: answer}} | care)
         agents.append(agent)
@@ -92,12 +94,12 @@ def _devices(ground: Stage, answers: list[float]) -> list[Agent]:
 
 
 def _result(
-    ground: Stage, task_id: str, account: str, agents: list[Agent], answers: list[float], began: float
+    demo: DemoPlatform, task_id: str, account: str, agents: list[Agent], answers: list[float], began: float
 ) -> dict[str, Any]:
-    from coterie_cli.asking import result_of
+    from coterie_cli.question_task import survey_result
 
-    platform, task = ground.platform, ground.platform.task(task_id)
-    match = result_of(platform, task_id)
+    platform, task = demo.admin, demo.admin.task(task_id)
+    match = survey_result(platform, task_id)
     states = {part.device_id: part.state for part in platform.round(task_id, 1).participations}
     paid = {payment.device_id: payment for payment in platform.payments(task=task_id)}
     devices = []

@@ -1,4 +1,4 @@
-"""What every demo stands on: a platform in a temporary folder, owners with devices, and their agents in threads."""
+"""The platform of a demo, in a temporary folder, with owners, devices and agents in threads."""
 
 from __future__ import annotations
 
@@ -24,30 +24,31 @@ MEETING_SECONDS, MEETING_PAUSE = 600.0, 4 * 3600.0
 
 
 @dataclass(slots=True)
-class Stage:
-    """A running platform with an admin at its door.
+class DemoPlatform:
+    """A running platform with an admin's client.
 
     Attributes:
         processes: the services.
-        platform: the admin's view.
-        folder: temporary, removed at the end.
+        admin: client with the admin key.
+        folder: temporary folder, removed at the end.
         cache: shared by all agents.
+        errors: exceptions raised by agents.
     """
 
     processes: PlatformProcesses
-    platform: Platform
+    admin: Platform
     folder: Path
     cache: BlobCache
     agents: list[Agent] = field(default_factory=list)
-    faults: list[BaseException] = field(default_factory=list)
+    errors: list[BaseException] = field(default_factory=list)
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def token_for(self, owner: str, uses: int) -> str:
-        """An enrolment token for an owner's devices."""
-        return str(self.platform.issue_token(self.platform.create_owner(owner).id, uses=uses).token)
+        """Create an owner and return an enrolment token for its devices."""
+        return str(self.admin.issue_token(self.admin.create_owner(owner).id, uses=uses).token)
 
     def add_agent(self, token: str, name: str, **options: Any) -> Agent:
-        """Registers a device and gives back its agent; options as in `Agent.register`."""
+        """Register a device and return its agent; options as in `Agent.register`."""
         from coterie.agent.agent import Agent
 
         agent = Agent.register(
@@ -63,48 +64,48 @@ class Stage:
         return agent
 
     def meet(self, pairs: Sequence[tuple[Agent, Agent]], good: int, bad: int = 0) -> None:
-        """Lets pairs of devices have met every four hours until now, the bad meetings first.
+        """Report past meetings of pairs of devices, one every four hours, the bad ones first.
 
-        Each end reports its own side, as devices do: good counts when both say so.
+        Each device reports its own side: a good meeting counts when both report it.
         """
         from coterie.client.trust import Meeting
 
         now, sides = time.time(), dict[str, list[Meeting]]()
         for a, b in pairs:
-            for me, other in ((a, b), (b, a)):
-                sides.setdefault(me.identity.id, []).extend(
+            for device, other in ((a, b), (b, a)):
+                sides.setdefault(device.identity.id, []).extend(
                     Meeting(other.identity.id, now - MEETING_PAUSE * (k + 1), MEETING_SECONDS, positive=k < good)
                     for k in range(good + bad)
-                    if k < good or me is a
+                    if k < good or device is a
                 )
         for agent in {id(agent): agent for pair in pairs for agent in pair}.values():
             agent.platform.report_meetings(agent.identity.id, sides[agent.identity.id])
 
     def run_agents(self, agents: Sequence[Agent], task_id: str) -> None:
-        """Lets every agent join and work, each in a thread of its own."""
+        """Start a thread per agent, in which it joins the task and works."""
         for agent in agents:
             thread = threading.Thread(target=self._run, args=(agent, task_id), name=agent.identity.name, daemon=True)
             self._threads.append(thread)
             thread.start()
 
     def start_task(self, task_id: str) -> None:
-        """Starts a task when every agent has enrolled."""
-        while self.platform.task(task_id).enrolled < len(self.agents):
-            if self.faults:
-                raise self.faults[0]
+        """Start the task as soon as every agent has enrolled."""
+        while self.admin.task(task_id).enrolled < len(self.agents):
+            if self.errors:
+                raise self.errors[0]
             time.sleep(0.05)
-        self.platform.start_task(task_id)
+        self.admin.start_task(task_id)
 
-    def play(self, agents: Sequence[Agent], task_id: str, *, quietly: bool) -> None:
-        """A task from its start to its end, told on the way unless `quietly`."""
+    def run_task(self, agents: Sequence[Agent], task_id: str, *, quiet: bool) -> None:
+        """Run a task from start to end; show its progress unless `quiet`."""
         from coterie_cli.live import follow
 
         self.run_agents(agents, task_id)
         self.start_task(task_id)
-        if quietly:
-            self.platform.wait_for_end(task_id)
+        if quiet:
+            self.admin.wait_for_end(task_id)
         else:
-            follow(self.platform, task_id)
+            follow(self.admin, task_id)
         self.wait_for_agents()
 
     def _run(self, agent: Agent, task_id: str) -> None:
@@ -112,27 +113,27 @@ class Stage:
             agent.join(task_id)
             agent.run()
         except BaseException as error:
-            self.faults.append(error)
+            self.errors.append(error)
 
     def wait_for_agents(self, seconds: float = 30.0) -> None:
-        """Returns when every agent has seen its task end; raises what an agent failed of."""
+        """Wait until every agent has stopped; raise the first error of an agent."""
         for thread in self._threads:
             thread.join(seconds)
-        if self.faults:
-            raise self.faults[0]
+        if self.errors:
+            raise self.errors[0]
 
     def close(self) -> None:
-        """Stops agents."""
+        """Stop all agents and close the client."""
         for agent in self.agents:
             agent.stop()
-        self.platform.close()
+        self.admin.close()
 
 
 @contextmanager
-def rising(*, planners: bool = False, learning: bool = True) -> Iterator[Callable[[], Stage]]:
-    """Begins a platform on free ports in a temporary folder, gone at the end; what it gives waits until it is up.
+def starting_platform(*, planners: bool = False, learning: bool = True) -> Iterator[Callable[[], DemoPlatform]]:
+    """Start a platform on free ports in a temporary folder; the yielded function waits until it is healthy.
 
-    planners: compile theirs first.  learning: load torch meanwhile, for one thread.
+    planners: compile the planners first.  learning: load torch meanwhile, with one thread.
     """
     if planners and not planners_are_compiled():
         compile_planners().wait()
@@ -148,19 +149,19 @@ def rising(*, planners: bool = False, learning: bool = True) -> Iterator[Callabl
 
             single_threaded()
 
-        def up() -> Stage:
+        def wait() -> DemoPlatform:
             processes.wait_until_healthy(180.0)
-            gc.freeze()  # what torch brought stays: nobody need look for garbage in it again
+            gc.freeze()  # objects of torch live to the end: keep the garbage collector away from them
             cache = BlobCache(folder / "cache")
-            made = Stage(processes, Platform(processes.url, processes.admin_key(), cache=cache), folder, cache)
-            stack.callback(made.close)
-            return made
+            demo = DemoPlatform(processes, Platform(processes.url, processes.admin_key(), cache=cache), folder, cache)
+            stack.callback(demo.close)
+            return demo
 
-        yield up
+        yield wait
 
 
 @contextmanager
-def stage(*, planners: bool = False) -> Iterator[Stage]:
-    """A platform as of `rising`, when it is up."""
-    with rising(planners=planners, learning=False) as up:
-        yield up()
+def running_platform(*, planners: bool = False) -> Iterator[DemoPlatform]:
+    """Start a platform as `starting_platform` and wait until it is healthy."""
+    with starting_platform(planners=planners, learning=False) as wait:
+        yield wait()

@@ -1,9 +1,9 @@
-"""Asking a survey: a task that trains nothing, whose model is one number, the mean of the answers.
+"""Surveys: tasks without training, whose model is one number, the mean of the answers.
 
 with Platform(url, publisher_key) as platform:
-    task = ask(platform, "warmth", Question("How warm is your kitchen, in °C?", 10, 35), escrow_microcredits=40_000_000)
+    task = create_survey(platform, "warmth", Question("How warm is it, in °C?", 10, 35), escrow_microcredits=40_000_000)
     platform.wait_for_end(task.id)
-    print(result_of(platform, task.id))
+    print(survey_result(platform, task.id))
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from coterie.privacy.question_text import Question
 from coterie.records import RoundState, Task
 
 LEAST_NOISE = 0.61
-"""Least deviation of an answer's noise, in shares of the range: one answer alone stays below ε = 8 at δ = 1e-5."""
+"""Least standard deviation of the noise, in ranges: one answer alone costs less than ε = 8 at δ = 1e-5."""
 ERROR = 10.0
-"""Shares of the range by which the sum of all answers may be off, for [CAPP]'s certificate."""
+"""Allowed error of the sum of all answers, in ranges, for the certificate of [CAPP]."""
 
 
-def blank() -> bytes:
-    """The model of every survey: one number, 0."""
+def initial_model() -> bytes:
+    """Return the initial model of every survey: the number 0."""
     return save({"value": np.zeros(1)})
 
 
-def specification(
+def survey_specification(
     question: Question, pricing: Mapping[str, Any] | None = None, sums: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """What makes a task a survey; `pricing` replaces parameters of the offers (variances in ranges squared).
+    """Return the fields that make a task a survey; `pricing` replaces parameters of the offers (variances in ranges²).
 
     `sums`, such as {"mode": "secure"}, hides single answers from the platform.
     """
@@ -49,7 +49,7 @@ def specification(
     }
 
 
-def ask(
+def create_survey(
     platform: Platform,
     name: str,
     question: Question,
@@ -59,19 +59,19 @@ def ask(
     sums: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Task:
-    """Creates a survey; options are those of `Platform.create_task`, such as min_devices and auto_start."""
-    digest = platform.upload_model(blank())
+    """Create a survey; `options` are those of `Platform.create_task`, such as min_devices and auto_start."""
+    digest = platform.upload_model(initial_model())
     return platform.create_task(
         name=name,
         model_digests=[digest],
         escrow_microcredits=escrow_microcredits,
         description=options.pop("description", question.text),
-        **(specification(question, pricing, sums) | options),
+        **(survey_specification(question, pricing, sums) | options),
     )
 
 
-def result_of(platform: Platform, task_id: str) -> dict[str, float]:
-    """Estimate, standard error, error bound, answers and variance of an ended survey; empty when nobody answered."""
+def survey_result(platform: Platform, task_id: str) -> dict[str, float]:
+    """Return estimate, standard error, error bound, answers and variance of a survey; empty without answers."""
     for round in platform.rounds(task_id):
         if round.state == RoundState.DONE:
             return dict(round.metrics)

@@ -1,4 +1,4 @@
-"""A fleet's HTTP against a server that is scripted byte by byte: framing, reuse, repetition, giving up."""
+"""HTTP client of the load generator against a server that sends scripted bytes: framing, reuse, retries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from coterie.errors import DigestMismatch, Fault, Unreachable
 from coterie.protocol.transport import Backoff
-from coterie_cli.fleet_lines import Line, Place
+from coterie_cli.http_client import BaseUrl, HttpClient
 from coterie_cli.processes import free_ports
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -32,20 +32,20 @@ QUICK = Backoff(first_seconds=0.01, most_seconds=0.02, patience_seconds=0.2)
 
 @dataclass
 class Script:
-    """Answers in order; what was asked, and over how many connections."""
+    """Scripted responses in order, the requests received, and the number of connections."""
 
-    answers: list[bytes]
-    asked: list[bytes] = field(default_factory=list)
+    responses: list[bytes]
+    requests: list[bytes] = field(default_factory=list)
     connections: int = 0
     url: str = ""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        while self.answers and (head := await _request(reader)):
-            self.asked.append(head)
-            answer = self.answers.pop(0)
-            writer.write(answer)
-            if answer in HANG_UP:
+        while self.responses and (head := await _request(reader)):
+            self.requests.append(head)
+            response = self.responses.pop(0)
+            writer.write(response)
+            if response in HANG_UP:
                 break
         writer.close()
 
@@ -60,36 +60,38 @@ async def _request(reader: asyncio.StreamReader) -> bytes:
 
 
 @asynccontextmanager
-async def scripted(*answers: bytes) -> AsyncIterator[tuple[Script, Line]]:
-    script = Script(list(answers))
+async def scripted(*responses: bytes) -> AsyncIterator[tuple[Script, HttpClient]]:
+    script = Script(list(responses))
     server = await asyncio.start_server(script.serve, "127.0.0.1", 0)
     script.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/base"
-    line = Line(Place.of(script.url), QUICK)
+    client = HttpClient(BaseUrl.parse(script.url), QUICK)
     try:
-        yield script, line
+        yield script, client
     finally:
-        await line.close()
+        await client.close()
         server.close()
 
 
-def ask(answers: Sequence[bytes], method: str, times: int = 1) -> tuple[Script, list[bytes]]:
-    async def all_of_it() -> tuple[Script, list[bytes]]:
-        async with scripted(*answers) as (script, line):
-            return script, [(await line.send(method, "/v1/x", key="ck", content=b"abc")).content for _ in range(times)]
+def send(responses: Sequence[bytes], method: str, times: int = 1) -> tuple[Script, list[bytes]]:
+    async def run() -> tuple[Script, list[bytes]]:
+        async with scripted(*responses) as (script, client):
+            return script, [
+                (await client.send(method, "/v1/x", key="ck", content=b"abc")).content for _ in range(times)
+            ]
 
-    return asyncio.run(all_of_it())
+    return asyncio.run(run())
 
 
-@pytest.mark.parametrize("answer", [OK, CHUNKED, UNTIL_CLOSED, EARLY + OK])
-def test_every_framing_is_understood_and_the_next_request_works(answer: bytes) -> None:
-    script, contents = ask([answer, OK], "PUT", times=2)
+@pytest.mark.parametrize("response", [OK, CHUNKED, UNTIL_CLOSED, EARLY + OK])
+def test_every_framing_is_parsed_and_the_next_request_works(response: bytes) -> None:
+    script, contents = send([response, OK], "PUT", times=2)
     assert contents == [b"ok", b"ok"]
-    assert script.connections == (2 if answer == UNTIL_CLOSED else 1)
+    assert script.connections == (2 if response == UNTIL_CLOSED else 1)
 
 
-def test_a_request_says_where_who_and_how_much() -> None:
-    script, _ = ask([OK], "PUT")
-    head, _, body = script.asked[0].partition(b"\r\n\r\n")
+def test_request_has_path_key_host_and_length() -> None:
+    script, _ = send([OK], "PUT")
+    head, _, body = script.requests[0].partition(b"\r\n\r\n")
     first, *headers = head.split(b"\r\n")
     assert first == b"PUT /base/v1/x HTTP/1.1"
     assert body == b"abc"
@@ -100,36 +102,36 @@ def test_a_request_says_where_who_and_how_much() -> None:
 
 
 @pytest.mark.parametrize("trouble", [BUSY, CUT_SHORT, b"", GARBLED, SPOILT])
-def test_what_may_be_repeated_is_and_with_the_same_request_id(trouble: bytes) -> None:
-    script, contents = ask([trouble, OK], "PUT")
+def test_idempotent_request_is_retried_with_the_same_request_id(trouble: bytes) -> None:
+    script, contents = send([trouble, OK], "PUT")
     assert contents == [b"ok"]
-    assert len(script.asked) == 2
-    assert script.asked[0] == script.asked[1]
+    assert len(script.requests) == 2
+    assert script.requests[0] == script.requests[1]
 
 
-def test_a_body_that_is_spoilt_each_time_is_not_sent_for_ever() -> None:
+def test_body_corrupted_each_time_is_given_up() -> None:
     with pytest.raises(DigestMismatch):
-        ask([SPOILT] * 20, "PUT")
+        send([SPOILT] * 20, "PUT")
 
 
 @pytest.mark.parametrize("trouble", [CUT_SHORT, b"", GARBLED])
-def test_what_may_not_be_repeated_is_not(trouble: bytes) -> None:
-    with pytest.raises(Unreachable, match="no answer to POST /v1/x"):
-        ask([trouble, OK], "POST")
+def test_other_requests_are_not_retried_after_a_lost_response(trouble: bytes) -> None:
+    with pytest.raises(Unreachable, match="no response to POST /v1/x"):
+        send([trouble, OK], "POST")
 
 
-def test_a_fault_is_raised_at_once() -> None:
+def test_server_fault_is_raised_without_retry() -> None:
     with pytest.raises(Fault):
-        ask([BROKEN, OK], "PUT")
+        send([BROKEN, OK], "PUT")
 
 
-def test_nobody_there_is_asked_again_even_for_a_post_and_then_given_up() -> None:
-    line = Line(Place.of(f"http://127.0.0.1:{free_ports(1)[0]}"), QUICK)
-    with pytest.raises(Unreachable, match="cannot be reached"):
-        asyncio.run(line.send("POST", "/v1/x"))
-    assert line.requests > 2
+def test_refused_connection_is_retried_even_for_a_post_then_given_up() -> None:
+    client = HttpClient(BaseUrl.parse(f"http://127.0.0.1:{free_ports(1)[0]}"), QUICK)
+    with pytest.raises(Unreachable, match="is unreachable"):
+        asyncio.run(client.send("POST", "/v1/x"))
+    assert client.requests > 2
 
 
-def test_an_address_that_is_none_is_named() -> None:
-    with pytest.raises(ValueError, match="'platform:8000' is no address"):
-        Place.of("platform:8000")
+def test_malformed_url_is_named() -> None:
+    with pytest.raises(ValueError, match="'platform:8000' is not the URL"):
+        BaseUrl.parse("platform:8000")

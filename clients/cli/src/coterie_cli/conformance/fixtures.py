@@ -1,4 +1,4 @@
-"""What the played platform knows: the device under test, a task, a model, and the keys of devices it invents."""
+"""Test data of a conformance run: the device under test, a task, a model, and the keys of simulated peers."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ PARAMETERS = {
 
 
 def digits_model() -> bytes:
-    """A linear classifier of 8 × 8 pixels into ten classes, far from zero: a change of it is no model, and shows."""
+    """Make a linear classifier of 8 × 8 pixels, far from zero so that a change of it cannot pass for a model."""
     random = np.random.default_rng(14)
     shapes = {"bias": (10,), "weight": (10, 64)}
     return save({name: random.normal(size=shape).astype(np.float32) for name, shape in shapes.items()})
 
 
 @dataclass(slots=True)
-class Scene:
-    """One run against one device; `device` and `samples` are what it said of itself."""
+class Fixtures:
+    """Data of one run; `device`, `name` and `samples` come from the device under test."""
 
     model: bytes = field(default_factory=digits_model)
     training: Mapping[str, Any] = field(default_factory=lambda: dict(TRAINING))
@@ -52,28 +52,27 @@ class Scene:
 
     @property
     def digest(self) -> str:
-        """The model's."""
+        """SHA-256 of the model."""
         return hashlib.sha256(self.model).hexdigest()
 
     @property
     def tensors(self) -> Mapping[str, np.ndarray[Any, Any]]:
-        """The model's tensors."""
         return dict(load(self.model))
 
     @property
     def invitation(self) -> str:
-        """What the device's owner would get from the owner of the head, not from the platform."""
+        """Invitation that the head's owner would give to the device's owner."""
         return invitation(HEAD, self.head.public().signing, "own_head")
 
-    def registered(self) -> dict[str, Any]:
-        """The answer to registering."""
-        return {"device": self.told_of(DEVICE, self.device, self.name), "api_key": self.api_key}
+    def registration_json(self) -> dict[str, Any]:
+        """Return the response to a registration."""
+        return {"device": self.device_json(DEVICE, self.device, self.name), "api_key": self.api_key}
 
-    def told_of(self, device_id: str, keys: PublicKeys | None, name: str = "") -> dict[str, Any]:
-        """A device as the platform shows it."""
-        nothing = {"kind": "", "brand": "", "model": "", "location": None, "capabilities": None, "token_id": ""}
+    def device_json(self, device_id: str, keys: PublicKeys | None, name: str = "") -> dict[str, Any]:
+        """Return a device as the platform describes it."""
+        unset = {"kind": "", "brand": "", "model": "", "location": None, "capabilities": None, "token_id": ""}
         return {
-            **nothing,
+            **unset,
             "id": device_id,
             "owner_id": OWNER,
             "name": name or device_id,
@@ -85,10 +84,10 @@ class Scene:
             "key_version": 1,
         }
 
-    def task(self, part: str, privacy: str, topology: str, rounds: int) -> dict[str, Any]:
-        """The task of one part."""
+    def task(self, group: str, privacy: str, topology: str, rounds: int) -> dict[str, Any]:
+        """Return the task of one group."""
         specification = {
-            "name": task_name(part), "preset": "", "topology": topology, "privacy": privacy, "incentive": "none",
+            "name": task_name(group), "preset": "", "topology": topology, "privacy": privacy, "incentive": "none",
             "model_digests": [self.digest], "rounds": rounds, "min_devices": 1, "quorum": 1.0, "round_seconds": 600.0,
             "max_attempts": 1, "max_devices": 0, "training": dict(self.training), "parameters": {},
             "escrow_microcredits": 0, "seed": 1, "privacy_unit": "device", "auto_start": True,
@@ -96,15 +95,15 @@ class Scene:
             "mode": "synchronous", "keep_rounds": 0,
         }  # fmt: skip
         return {
-            "id": task_id(part), "publisher": "pub_conformance", "specification": specification, "state": "running",
+            "id": task_id(group), "publisher": "pub_conformance", "specification": specification, "state": "running",
             "reason": "", "round": 1, "enrolled": 1, "created_at": time.time(), "started_at": time.time(),
             "ended_at": 0.0, "model_digests": [self.digest], "last_event": 0,
         }  # fmt: skip
 
-    def work(self, part: str, number: int, **changes: Any) -> dict[str, Any]:
-        """A work item, with a field that no device knows."""
+    def work(self, group: str, number: int, **changes: Any) -> dict[str, Any]:
+        """Return a work item, with a field from a later version."""
         item = {
-            "task_id": task_id(part), "round": number, "attempt": 1, "role": "solo", "model_digests": [self.digest],
+            "task_id": task_id(group), "round": number, "attempt": 1, "role": "solo", "model_digests": [self.digest],
             "model_lines": [0], "previous_digests": [], "deadline_at": time.time() + 600.0, "plan_version": number,
             "noise_multiplier": 0.0, "noised": False, "batch_size": 0, "self_weight": 1.0, "peers": [],
             "price_microcredits": 0, "external_risk": 0.0, "base_microcredits": 0, "slope_microcredits": 0,
@@ -116,20 +115,20 @@ class Scene:
         return item | changes
 
     def peer(self, device_id: str, role: str, keys: PublicKeys, **changes: Any) -> dict[str, Any]:
-        """Somebody to exchange letters with."""
-        shown = {"signing_key": _text(keys.signing), "sealing_key": _text(keys.sealing)}
+        """Return a peer to exchange letters with."""
+        own_keys = {"signing_key": _text(keys.signing), "sealing_key": _text(keys.sealing)}
         rest = {"weight": 1.0, "trusted": False, "link_seconds": 0.0}
-        return {"device_id": device_id, "role": role, **shown, **rest, **changes}
+        return {"device_id": device_id, "role": role, **own_keys, **rest, **changes}
 
 
-def task_id(part: str) -> str:
-    """The id of a part's task."""
-    return f"tsk_conformance_{part}"
+def task_id(group: str) -> str:
+    """Return the id of a group's task."""
+    return f"tsk_conformance_{group}"
 
 
-def task_name(part: str) -> str:
-    """The name a device joins it by."""
-    return f"conformance-{part}"
+def task_name(group: str) -> str:
+    """Return the name by which a device joins the task of a group."""
+    return f"conformance-{group}"
 
 
 def canonical(document: Any) -> str:
