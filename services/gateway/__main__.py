@@ -15,7 +15,7 @@ from services.gateway.settings import GatewaySettings
 from services.kit.http.http_limits import limited, run
 from services.kit.observability import logs, metrics, traces
 from services.kit.runtime import data_dir
-from services.kit.runtime.process import settle_memory, spare_garbage
+from services.kit.runtime.process import freeze_gc, pause_gc
 
 BACKLOG = 2048
 
@@ -25,7 +25,7 @@ class GatewayServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        settle_memory()
+        freeze_gc()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         dependencies = cast(Dependencies, cast(FastAPI, self.config.app).state.dependencies)
@@ -57,7 +57,7 @@ def server(settings: GatewaySettings) -> GatewayServer:
 
 def main() -> None:
     """Reads the environment and serves."""
-    spare_garbage()
+    pause_gc()
     settings = GatewaySettings()
     logs.configure("gateway", level=settings.log_level)
     try:

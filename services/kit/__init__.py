@@ -1,6 +1,6 @@
-"""What every service needs and no service owns."""
+"""Code that every service shares."""
 
 import os
 
-# No fork of ours goes on with gRPC; with its handlers a child may stop between fork and exec. Read when gRPC is loaded.
+# gRPC reads this when it is imported. Its fork handlers can hang a child between fork and exec, and no child uses gRPC.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")

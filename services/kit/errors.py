@@ -2,13 +2,13 @@
 
     CoterieError
     ├── InvalidInput        the request itself is wrong; repeating it cannot help
-    │   └── Unprocessable   well formed, but the content cannot be true or cannot be served
+    │   └── Unprocessable   well formed, but its content is contradictory or unsupported
     ├── Unauthenticated     no valid credentials
     ├── PermissionDenied    the caller may not do this
-    ├── NotFound            the thing named does not exist
-    ├── AlreadyExists       a different thing with that name exists
-    ├── Conflict            the thing exists but is in the wrong state
-    ├── TooLarge            a limit on size or number was passed
+    ├── NotFound            the named object does not exist
+    ├── AlreadyExists       a different object with that name exists
+    ├── Conflict            the object exists but is in the wrong state
+    ├── TooLarge            a limit on size or number is exceeded
     ├── Exhausted           a budget, an escrow or a quota is spent
     └── Unavailable         try again later; nothing was changed
 
@@ -24,7 +24,7 @@ _HUMP = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 class CoterieError(Exception):
-    """Root of every error a caller may see."""
+    """Root of every error that callers receive."""
 
     reason: str = "coterie_error"
 
@@ -43,11 +43,11 @@ class InvalidInput(CoterieError, ValueError):
 
 
 class Unprocessable(InvalidInput):
-    """The request is well formed, but what it holds cannot be true or cannot be served."""
+    """The request is well formed, but its content is contradictory or unsupported."""
 
 
 class Unauthenticated(CoterieError):
-    """No valid credentials came with the request."""
+    """The request has no valid credentials."""
 
 
 class PermissionDenied(CoterieError):
@@ -55,19 +55,19 @@ class PermissionDenied(CoterieError):
 
 
 class NotFound(CoterieError):
-    """The thing named does not exist."""
+    """The named object does not exist."""
 
 
 class AlreadyExists(CoterieError):
-    """A different thing with that name exists."""
+    """A different object with that name exists."""
 
 
 class Conflict(CoterieError):
-    """The thing exists but its state does not allow this."""
+    """The object exists, but its state does not allow this."""
 
 
 class TooLarge(CoterieError):
-    """A limit on size or number was passed."""
+    """A limit on size or number is exceeded."""
 
 
 class Exhausted(CoterieError):
@@ -75,4 +75,4 @@ class Exhausted(CoterieError):
 
 
 class Unavailable(CoterieError):
-    """Something needed is away; the same call may succeed later."""
+    """A dependency is unavailable; the same call may succeed later."""

@@ -124,7 +124,7 @@ def listening_ports(pid: int) -> list[str]:
 async def test_a_port_without_certificates_is_neither_served_nor_called(address: str) -> None:
     settings = ServiceSettings()
     for open_it in OPENERS:
-        with pytest.raises(ValueError, match=r"open to everybody .*leave the address out .*COTERIE_TLS_DIR"):
+        with pytest.raises(ValueError, match=r"open to all who .*leave the address out .*COTERIE_TLS_DIR"):
             open_it(settings, address)
     allowed = Server(ServiceSettings(insecure=True), "127.0.0.1:0")  # said in so many words
     assert allowed.port
@@ -220,7 +220,7 @@ async def test_a_running_service_is_not_displaced_and_what_a_killed_one_left_is(
     address = sockets.address(tmp_path, "trust")
     first = Server(ServiceSettings(), address)
     await first.start()
-    with pytest.raises(ValueError, match="somebody serves at"):
+    with pytest.raises(ValueError, match="a server is already running at"):
         Server(ServiceSettings(), address)
     await first.stop()
     with socket.socket(socket.AF_UNIX) as left:

@@ -35,7 +35,7 @@ def test_a_folder_in_which_others_may_have_put_something_is_refused(tmp_path: Pa
     folder.mkdir()
     (folder / "admin.key").write_text("planted")
     folder.chmod(before)
-    with pytest.raises(ValueError, match=r"may be written by others .* chmod 700"):
+    with pytest.raises(ValueError, match=r"other users can write .* chmod 700"):
         make_private(folder)
     assert mode(folder) == before
 
@@ -64,7 +64,7 @@ async def test_a_service_refuses_such_a_folder_in_one_line(tmp_path: Path) -> No
         )
         _, told = await asyncio.wait_for(service.communicate(), 60)
         assert service.returncode == 1
-        assert b"may be written by others" in told
+        assert b"other users can write" in told
         assert b"Traceback" not in told
 
 

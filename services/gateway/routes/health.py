@@ -14,7 +14,7 @@ from services.gateway.errors import NotYours
 from services.gateway.routes.base import Platform, router_for
 from services.gateway.wire.responses import RETRY_AFTER_SECONDS, JsonResponse
 from services.kit.observability.latency import LATENCY
-from services.kit.rpc.replicas import Told
+from services.kit.rpc.replicas import ReplicaStatus
 
 router = router_for("health")
 
@@ -43,13 +43,13 @@ async def ready(platform: Platform) -> JsonResponse:
 @router.get("/v1/versions", response_model=Versions, summary="Version, replicas and pace of every service")
 async def versions(platform: Platform) -> JsonResponse:
     """The gateway's own and what each replica of a service says; empty of one that is away."""
-    build: Told = {"version": VERSION, "commit": commit(), "certificate_ends_at": 0.0}  # it speaks http
+    build: ReplicaStatus = {"version": VERSION, "commit": commit(), "certificate_ends_at": 0.0}  # it speaks http
     own = {"state": "serving", "name": platform.settings.replica, **build, **LATENCY.summary()}
     told = {"gateway": [own], **await platform.replicas()}
     return JsonResponse({"services": {name: _build(replicas) for name, replicas in told.items()}})
 
 
-def _build(replicas: list[Told]) -> Told:
+def _build(replicas: list[ReplicaStatus]) -> ReplicaStatus:
     """What a service's first replica that serves says, and what they all say."""
     first = next((replica for replica in replicas if replica["state"] == "serving"), replicas[0])
     ends = [replica["certificate_ends_at"] for replica in replicas if replica["certificate_ends_at"]]

@@ -1,7 +1,7 @@
-"""Blobs: models, updates and letters under their SHA-256, in a folder or any object store `obstore` speaks to.
+"""Blobs: models, updates and letters under their SHA-256, in a folder or any object store that `obstore` supports.
 
-A blob is written to a staging name while it is hashed and moved to its address only when it is whole and its digest is
-the one promised, so a half-written blob is never seen and writing the same one twice changes nothing.
+A blob is written under a staging name while it is hashed, and renamed when it is complete and has the promised digest.
+Readers therefore never see a partial blob, and writing the same blob twice changes nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from services.kit.runtime.settings import ServiceSettings
 
 CHUNK_BYTES = 1 << 20
 _BUFFER_BYTES = 8 << 20
-"""What a large blob is sent in. S3 takes no part under 5 MiB, the last one excepted."""
+"""Part size of large uploads. S3 accepts parts from 5 MiB; only the last may be smaller."""
 _STAGING = "staging"
 FILES_PER_THREAD = 256
 _LISTED_AT_ONCE = 500
@@ -37,27 +37,27 @@ _DIGEST = re.compile(r"^[0-9a-f]{64}$")
 
 
 class UnknownBlob(NotFound):
-    """Nothing is stored under that digest."""
+    """No blob has that digest."""
 
 
 class BadDigest(InvalidInput):
-    """Not the hexadecimal form of a SHA-256."""
+    """The text is not a hexadecimal SHA-256."""
 
 
 class DigestMismatch(InvalidInput):
-    """The bytes that came are not the bytes that were promised."""
+    """The received bytes do not have the promised digest."""
 
 
 class BlobTooLarge(TooLarge):
-    """More bytes came than are taken."""
+    """The body exceeds the size limit."""
 
 
 class StorageAway(Unavailable):
-    """The blob store does not take or give bytes now: it is full, or out of reach."""
+    """The blob store is full or unreachable."""
 
 
 def check_digest(digest: str) -> str:
-    """`digest` itself, if it is 64 lower-case hexadecimal digits."""
+    """Return `digest` if it is 64 lower-case hexadecimal digits; raise `BadDigest` otherwise."""
     if not _DIGEST.match(digest):
         raise BadDigest(f"{digest[:80]!r} is not a SHA-256: give 64 lower-case hexadecimal digits")
     return digest
@@ -65,7 +65,7 @@ def check_digest(digest: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StoredBlob:
-    """One thing in the store. name: its digest, or the staging name of an upload that may still be running."""
+    """An object in the store. name: its digest, or the staging name of an upload that may still be running."""
 
     name: str
     size_bytes: int
@@ -73,7 +73,7 @@ class StoredBlob:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is a blob, and not what an upload has written so far."""
+        """Whether this is a complete blob and not an unfinished upload."""
         return _DIGEST.match(self.name) is not None
 
 
@@ -87,9 +87,9 @@ class BlobStore:
 
     @classmethod
     def from_settings(cls, settings: ServiceSettings) -> BlobStore:
-        """The store that the settings name."""
+        """Open the store that the settings name."""
         place = urlsplit(settings.blob_url)
-        if place.scheme == "file":  # a folder as any other, and read as fast
+        if place.scheme == "file":  # reads of a folder bypass obstore
             return cls.in_folder(Path(unquote(place.path)))
         if settings.blob_url:
             return cls(from_url(settings.blob_url))
@@ -97,11 +97,11 @@ class BlobStore:
 
     @classmethod
     def in_folder(cls, folder: Path) -> BlobStore:
-        """A store in a local folder, made if need be."""
+        """Open a store in a local folder; create the folder if needed."""
         return cls(LocalStore(prefix=folder.resolve(), mkdir=True), folder.resolve())
 
     async def put(self, chunks: AsyncIterator[bytes], *, max_bytes: int, digest: str = "") -> tuple[str, int]:
-        """Stores a stream; returns its digest and size. With `digest` given, the bytes must have that one."""
+        """Store a stream; return its digest and size. Raise `DigestMismatch` if it does not have a given `digest`."""
         staging = f"{_STAGING}/{secrets.token_hex(16)}"
         hasher, size = hashlib.sha256(), 0
         try:
@@ -110,14 +110,14 @@ class BlobStore:
                 async for chunk in chunks:
                     size += len(chunk)
                     if size > max_bytes:
-                        raise BlobTooLarge(f"the body passes {max_bytes} bytes, the most that is taken here")
+                        raise BlobTooLarge(f"the body exceeds {max_bytes} bytes, the limit; send a smaller one")
                     hasher.update(chunk)
                     await writer.write(chunk)
                 await writer.close()
                 result = hasher.hexdigest()
                 if digest and result != digest:
                     raise DigestMismatch(
-                        f"the body has SHA-256 {result}, not {digest} as promised: cut short or changed; send it again"
+                        f"the body has SHA-256 {result}, not the promised {digest}: truncated or changed; send it again"
                     )
                 await obstore.rename_async(self._store, staging, _path(result), overwrite=True)
         except BaseException:
@@ -126,7 +126,7 @@ class BlobStore:
         return result, size
 
     async def put_bytes(self, data: bytes) -> str:
-        """Stores a small blob; returns its digest."""
+        """Store a small blob; return its digest."""
         digest = hashlib.sha256(data).hexdigest()
         with _translated(digest):
             if self._files is not None:
@@ -136,9 +136,9 @@ class BlobStore:
         return digest
 
     def put_pieces(self, pieces: Iterator[bytes]) -> tuple[str, int]:
-        """Stores what an iterator yields, from a worker thread; returns its digest and size."""
-        begun, whole = _up_to(pieces, _BUFFER_BYTES)
-        if whole:  # one request, where a staging name costs three
+        """Store the bytes of an iterator, from a worker thread; return their digest and size."""
+        begun, is_complete = _up_to(pieces, _BUFFER_BYTES)
+        if is_complete:  # one request; a staging name costs three
             digest = hashlib.sha256(begun).hexdigest()
             with _translated(digest):
                 obstore.put(self._store, _path(digest), begun)
@@ -156,12 +156,12 @@ class BlobStore:
         return digest, size
 
     async def size(self, digest: str) -> int:
-        """How many bytes a blob has."""
+        """Return the size of a blob in bytes."""
         with _translated(digest):
             return (await obstore.head_async(self._store, _path(digest)))["size"]
 
     async def stream(self, digest: str) -> AsyncIterator[bytes]:
-        """A blob's bytes, piece by piece."""
+        """Yield the bytes of a blob in pieces."""
         with _translated(digest):
             result = await obstore.get_async(self._store, _path(digest))
             async for piece in result.stream(min_chunk_size=CHUNK_BYTES):
@@ -169,26 +169,26 @@ class BlobStore:
 
     @property
     def is_near(self) -> bool:
-        """Whether reading is a matter of microseconds, so that fetching ahead gains nothing."""
+        """Whether reads take microseconds, so that fetching ahead gains nothing."""
         return self._folder is not None
 
     async def fetch(self, digest: str, length: int) -> memoryview:
-        """The first `length` bytes of a blob, without a thread: many are under way at a time."""
+        """Return the first `length` bytes of a blob without a thread, so that many reads can run concurrently."""
         with _translated(digest):
             return memoryview(await obstore.get_range_async(self._store, _path(digest), start=0, length=length))
 
     def read(self, digest: str, start: int, length: int) -> memoryview:
-        """Part of a blob, read from a worker thread."""
+        """Return part of a blob; call from a worker thread."""
         with _translated(digest):
             if self._folder is None:
                 return memoryview(obstore.get_range(self._store, _path(digest), start=start, length=length))
-            # A file next door is read here and now: the store's own threads would cost more than the copy.
+            # A local file is read directly: the store's own threads would cost more than the copy.
             with open(f"{self._folder}/{_path(digest)}", "rb", buffering=0) as file:  # noqa: PTH123 - twice as fast
                 file.seek(start)
                 return memoryview(file.read(length))
 
     async def delete(self, digest: str) -> None:
-        """Forgets a blob; one that is not there is forgotten already."""
+        """Delete a blob if it exists."""
         try:
             with _translated(digest):
                 await obstore.delete_async(self._store, _path(digest))
@@ -196,7 +196,7 @@ class BlobStore:
             return
 
     async def delete_all(self, digests: Iterable[str]) -> None:
-        """Forgets many blobs: at a far store a few requests, however many there are."""
+        """Delete many blobs; an object store needs one request per 500."""
         paths = [_path(digest) for digest in digests]
         if self._folder is not None:
             with _translated("files"):
@@ -207,21 +207,21 @@ class BlobStore:
             try:
                 with _translated("blobs"):
                     await obstore.delete_async(self._store, some)
-            except UnknownBlob:  # some stores stop at the first that is not there
+            except UnknownBlob:  # some stores stop at the first missing blob
                 await asyncio.gather(*(self.delete(path.rpartition("/")[2]) for path in some))
 
     async def every(self) -> AsyncIterator[list[StoredBlob]]:
-        """Everything stored, page by page, unfinished uploads included."""
+        """Yield pages of all stored objects, unfinished uploads included."""
         with _translated("list"):
             async for page in obstore.list(self._store, chunk_size=_LISTED_AT_ONCE):
                 yield [_listed(meta["path"], meta["size"], meta["last_modified"].timestamp()) for meta in page]
         if self._folder is not None:
-            # A folder's store hides what it writes until it is whole, also when the writer was killed.
+            # obstore hides unfinished files of a folder, also those of a writer that was killed.
             for file in await asyncio.to_thread(_hidden, self._folder):
                 yield [file]
 
     async def remove(self, blob: StoredBlob, *, unless_after: float) -> bool:
-        """Removes what was listed, unless it was stored again since; whether it is gone."""
+        """Delete a listed object unless it was stored again since; return whether it was deleted."""
         path = _path(blob.name) if blob.is_whole else blob.name
         try:
             with _translated(blob.name):
@@ -239,16 +239,16 @@ class BlobStore:
         try:
             await obstore.delete_async(self._store, staging)
         except (BaseError, OSError):
-            return  # nothing was written under that name, or the store is away: staging names are never read
+            return  # nothing was written, or the store is unreachable; staging names are never read
 
 
 async def _write_files(folder: Path, files: Sequence[tuple[str, bytes]]) -> list[Exception | None]:
-    """Write small files with one thread: a thousand devices that deliver together would need a thousand."""
+    """Write a batch of small files on one thread, instead of one thread per file."""
     return await asyncio.to_thread(lambda: [_write_file(folder, path, data) for path, data in files])
 
 
 def _write_file(folder: Path, path: str, data: bytes) -> OSError | None:
-    # All files start in one folder: a file system allocates near the folder, and the 256 final ones lie far apart.
+    # One staging folder: file systems allocate near the folder, and the 256 final folders lie far apart.
     staged, final = folder / _STAGING / secrets.token_hex(16), folder / path
     try:
         try:
@@ -260,13 +260,13 @@ def _write_file(folder: Path, path: str, data: bytes) -> OSError | None:
             staged.write_bytes(data)
             staged.replace(final)
     except OSError as error:
-        staged.unlink(missing_ok=True)  # half of it, on a full disk
+        staged.unlink(missing_ok=True)  # a partial file, on a full disk
         return error
     return None
 
 
 def _up_to(pieces: Iterator[bytes], most: int) -> tuple[bytes, bool]:
-    """The first pieces together, until they are more than `most` bytes, and whether these are all."""
+    """Join pieces until they exceed `most` bytes; return them and whether they are all."""
     begun = bytearray()
     for piece in pieces:
         begun += piece
@@ -281,7 +281,7 @@ def _unlink(files: list[Path]) -> None:
 
 
 def _listed(path: str, size: int, stored_at: float) -> StoredBlob:
-    """A path as it is listed; anything but `ab/<digest>` keeps its whole path as name."""
+    """Describe a listed path; any path but `ab/<digest>` is its own name."""
     folder, _, name = path.rpartition("/")
     return StoredBlob(name if _DIGEST.match(name) and folder == name[:2] else path, size, stored_at)
 
@@ -291,7 +291,7 @@ def _hidden(folder: Path) -> list[StoredBlob]:
     for file in folder.glob("*/*#*"):
         try:
             status = file.stat()
-        except FileNotFoundError:  # finished meanwhile
+        except FileNotFoundError:  # the upload finished meanwhile
             continue
         result.append(StoredBlob(str(file.relative_to(folder)), status.st_size, status.st_mtime))
     return result
@@ -308,6 +308,4 @@ def _translated(name: str) -> Iterator[None]:
     except (NotFoundError, FileNotFoundError) as error:
         raise UnknownBlob(f"no blob {name} is stored; upload it first") from error
     except (BaseError, OSError) as error:
-        raise StorageAway(
-            "the blob store does not take or give bytes now (full, or out of reach); try again later"
-        ) from error
+        raise StorageAway("the blob store is full or unreachable; try again later") from error

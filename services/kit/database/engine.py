@@ -2,7 +2,7 @@
 
 SQLite runs in WAL mode with full synchronisation. Writing transactions begin IMMEDIATE and queue in this process, so
 they never meet `database is locked`; reading transactions see a snapshot and never wait. On PostgreSQL each service has
-a schema of its own in one database, and the same two kinds of transaction.
+a separate schema in one database, and the same two kinds of transaction.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _upgrade(connection: sa.Connection, package: str, schema: str | None) -> Non
     there = MigrationContext.configure(connection, opts={"version_table_schema": schema}).get_current_heads()
     if newer := set(there) - known:
         raise ValueError(
-            f"the database of {package} is of a newer version (revision {', '.join(sorted(newer))}) than this code; "
+            f"the database of {package} has a newer version (revision {', '.join(sorted(newer))}) than this code; "
             "it was left unchanged: install the newer version, or restore a back-up made before the upgrade"
         )
     alembic.command.upgrade(config, "head")

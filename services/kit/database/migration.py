@@ -1,4 +1,4 @@
-"""What every service's `migrations/env.py` does: run on the connection that `Database.migrate` hands over."""
+"""Run Alembic migrations on the connection of `Database.migrate`; every service's `migrations/env.py` calls it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from alembic import context
 
 
 def run(metadata: sa.MetaData) -> None:
-    """Applies the migrations inside the caller's connection."""
+    """Apply the migrations on the caller's connection."""
     connection = context.config.attributes["connection"]
     context.configure(
         connection=connection,

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL, where each service has a schema of its own, and the transactions on them."""
+"""Connections to PostgreSQL, where each service has its own schema, and the transactions on them."""
 
 from __future__ import annotations
 

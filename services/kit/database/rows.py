@@ -1,7 +1,6 @@
-"""Rows: what every store shares. All of it works inside the caller's transaction and on both databases.
+"""Rows ↔ records, shared by every store. All functions run in the caller's transaction and on both databases.
 
-Records are read one way: `columns` names the columns a record is made of, in the order of its fields, and `fetch_one`
-and `fetch_all` make records of what comes. Many rows are written one way: `insert_rows`.
+To read, select `columns` of a record type and call `fetch_one` or `fetch_all`. To write many rows, call `insert_rows`.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ T = TypeVar("T")
 R = TypeVar("R", bound=Record)
 W = TypeVar("W", bound=OpenEnum)
 MOST_IN_LIST = 500
-"""Values in one IN list: well under either database's limit on parameters."""
+"""Values in one IN list: below the parameter limits of both databases."""
 _ADVISORY_LOCK = sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))")
 
 
 class EnumColumn(sa.types.TypeDecorator[W], Generic[W]):
-    """A column of words, stored as text; no word is the empty text."""
+    """A column of enum members, stored as text; None is the empty text."""
 
     impl = sa.String
     cache_ok = True
@@ -46,7 +45,7 @@ class EnumColumn(sa.types.TypeDecorator[W], Generic[W]):
 
 
 class RecordsColumn(sa.types.TypeDecorator[list[R]], Generic[R]):
-    """A column that holds a list of records as JSON; it takes their documents, too."""
+    """A column with a list of records as JSON; it also accepts their JSON documents."""
 
     impl = sa.JSON
     cache_ok = True
@@ -65,14 +64,14 @@ class RecordsColumn(sa.types.TypeDecorator[list[R]], Generic[R]):
 def columns(
     kind: Callable[..., T], table: sa.FromClause, /, **other: sa.ColumnElement[Any]
 ) -> list[sa.ColumnElement[Any]]:
-    """What a record of `kind` is made of: for each of its fields the column in `other`, or the table's of that name."""
+    """Return the columns of a record type in field order: from `other`, or the table's column of that name."""
     return [other[name] if name in other else table.c[name] for name in signature(kind).parameters]
 
 
 async def fetch_one(
     tx: Tx, query: sa.Select[Any], kind: Callable[..., T], values: Mapping[str, Any] | None = None
 ) -> T | None:
-    """The record a query finds, if it finds one; it selects `columns` of `kind`. `values` are of its parameters."""
+    """Return the only record of a query that selects `columns` of `kind`, or None. values: the query's parameters."""
     row = (await tx.execute(query, values)).one_or_none()
     return None if row is None else kind(*row)
 
@@ -80,41 +79,41 @@ async def fetch_one(
 async def fetch_all(
     tx: Tx, query: sa.Select[Any], kind: Callable[..., T], values: Mapping[str, Any] | None = None
 ) -> list[T]:
-    """Every record a query finds, in its order."""
+    """Return all records of a query, in its order."""
     return [kind(*row) for row in await tx.execute(query, values)]
 
 
 def batches(items: Sequence[T], size: int = MOST_IN_LIST) -> Iterator[Sequence[T]]:
-    """The items in order, at most `size` at a time."""
+    """Split items into batches of at most `size`."""
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def plain(values: dict[str, Any]) -> dict[str, Any]:
-    """Values as a JSON column takes them: lists in the place of tuples."""
+    """Replace tuples by lists, for JSON columns."""
     return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
 
 def inserting(tx: Tx, table: sa.Table) -> Any:
-    """An INSERT into `table` that knows ON CONFLICT, which both databases spell alike but SQLAlchemy types apart."""
+    """Build an INSERT that supports ON CONFLICT, for the transaction's dialect."""
     return inserting_for(tx.dialect.name, table)
 
 
 def inserting_for(dialect: str, table: sa.Table) -> Any:
-    """The same, by the name of the dialect: for statements that are made once."""
+    """Build an INSERT that supports ON CONFLICT, by dialect name, for cached statements."""
     return sqlite.insert(table) if dialect == "sqlite" else postgresql.insert(table)
 
 
 async def upsert(
     tx: Tx, table: sa.Table, rows: list[dict[str, Any]], keys: list[str], *, only: list[str] | None = None
 ) -> None:
-    """Inserts rows; where a key exists, updates the columns `only` (all when None, none when empty)."""
+    """Insert rows; where a key exists, update the columns `only` (all when None, none when empty)."""
     if rows:
         await tx.execute(_upserting(tx.dialect.name, table, tuple(keys), None if only is None else tuple(only)), rows)
 
 
 @cache
 def _upserting(dialect: str, table: sa.Table, keys: tuple[str, ...], only: tuple[str, ...] | None) -> Any:
-    """The statement of `upsert`, which costs more to make than to run for one row."""
+    """Build the statement of `upsert`; cached, because building costs more than running it for one row."""
     statement = inserting_for(dialect, table)
     changed = [c.name for c in table.columns if c.name not in keys] if only is None else only
     if not changed:
@@ -132,12 +131,11 @@ async def advisory_lock(tx: Tx, name: str) -> None:
 async def insert_rows(
     tx: Tx, into: Sequence[sa.ColumnElement[Any]], rows: Sequence[Row], on_conflict: str = ""
 ) -> None:
-    """Inserts many `rows`, whose values are in the order of the columns `into` of one table.
+    """Insert rows whose values are in the order of the columns `into` of one table.
 
-    SQLAlchemy builds a dictionary and a parameter set per row, which for a round of ten thousand payments costs more
-    than the database itself. Here rows are plain tuples: SQLite takes them by `executemany`, PostgreSQL as one array
-    per column. `on_conflict` is what follows ON CONFLICT, which both databases spell alike. The statement holds names
-    of our own tables only; every value is a parameter, and one that the driver takes as it is.
+    Rows are plain tuples, because SQLAlchemy's dictionaries cost more than the database. SQLite receives them by
+    `executemany`, PostgreSQL as one array per column. `on_conflict` follows ON CONFLICT. The statement contains only
+    names of our tables; every value is a parameter in the driver's own type.
     """
     if not rows:
         return
@@ -155,7 +153,7 @@ async def insert_rows(
 
 
 async def update_rows(tx: Tx, statement: sa.Update, names: Sequence[str], rows: Sequence[Row]) -> None:
-    """Runs `statement`, made once, for each row of values of its parameters `names`; plain tuples for that reason."""
+    """Run a cached statement for each row; rows are tuples in the order of the parameters `names`."""
     if not rows:
         return
     text, places = _compiled(statement, tx.dialect, tuple(names))
@@ -164,7 +162,7 @@ async def update_rows(tx: Tx, statement: sa.Update, names: Sequence[str], rows: 
 
 @lru_cache(maxsize=64)
 def _compiled(statement: sa.Update, dialect: sa.Dialect, names: tuple[str, ...]) -> tuple[str, list[int]]:
-    """The statement's text, and in which order it takes the values; costs more than running it for a few rows."""
+    """Compile a statement; return its text and, per placeholder, the index of its value in a row."""
     compiled = statement.compile(dialect=dialect, column_keys=list(names))
     return str(compiled), [names.index(name) for name in compiled.positiontup or ()]
 

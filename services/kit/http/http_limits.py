@@ -74,7 +74,7 @@ class ConnectionTable:
         if time.monotonic() >= self.silent_until:
             self.silent_until = time.monotonic() + REMINDER_SECONDS
             _log.warning("connections refused", address=address, most=most, setting=setting)
-        return f"too many connections of {whose} ({most}); try again later, or let the operator raise {setting}"
+        return f"too many connections of {whose} ({most}); try again later, or ask the operator to raise {setting}"
 
     def remove(self, connection: LimitedProtocol, address: str) -> None:
         """Forget a closed connection."""
@@ -96,7 +96,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._address: str | None = None
         self._between = True  # no request under way: the next byte begins one
         self._in_head = True
-        self._uneaten = 0  # bytes since the last piece of a body or the last end of a request
+        self._pending_bytes = 0  # since the last piece of a body or the last end of a request
         self._watch: asyncio.TimerHandle | None = None
         self._upgraded = False  # a WebSocket from here on
 
@@ -123,15 +123,15 @@ class LimitedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
-        self._uneaten += len(data)
+        self._pending_bytes += len(data)
         super().data_received(data)
         if self.transport.is_closing() or self._upgraded:
             return
-        if self._uneaten > self._limits.header_bytes:
+        if self._pending_bytes > self._limits.header_bytes:
             why = f"the headers exceed {self._limits.header_bytes} bytes; send smaller ones"
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "headers_too_large", why)
-        elif self._in_head and self._uneaten:
-            if self._watch is None:  # the time for a head is counted from its first byte
+        elif self._in_head and self._pending_bytes:
+            if self._watch is None:  # the time limit of a head starts at its first byte
                 self._watch_for(self._limits.header_seconds)
         elif self._between:
             self._stop_watch()
@@ -153,12 +153,12 @@ class LimitedProtocol(HttpToolsProtocol):
         self.table.idle.pop(self, None)
 
     def on_body(self, body: bytes) -> None:
-        self._uneaten = 0
+        self._pending_bytes = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
-        self._between, self._in_head, self._uneaten = True, True, 0
+        self._between, self._in_head, self._pending_bytes = True, True, 0
         self._rest()
 
     def on_response_complete(self) -> None:

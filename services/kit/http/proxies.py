@@ -1,7 +1,6 @@
-"""Proxies in front: whose word about a caller's address is taken.
+"""Trusted proxies: derive a caller's address from `X-Forwarded-For`.
 
-Behind a proxy every connection comes from the proxy. It says in `X-Forwarded-For` for whom, and anybody else may write
-the same header: only what a configured proxy added counts, read from the end.
+Any caller can send this header. Only entries that a configured proxy added count, so the header is read from the end.
 """
 
 from __future__ import annotations
@@ -18,29 +17,31 @@ MOST_HOPS = 16
 
 @dataclass(frozen=True, slots=True)
 class Proxies:
-    """The proxies trusted to name callers."""
+    """Networks of the trusted proxies."""
 
     networks: tuple[Network, ...]
 
     @classmethod
     def read(cls, text: str) -> Proxies:
-        """From addresses and networks with commas between: `10.0.0.7, 192.168.1.0/24, fd00::/8`."""
+        """Parse addresses and networks separated by commas: `10.0.0.7, 192.168.1.0/24, fd00::/8`."""
         try:
             return cls(tuple(ipaddress.ip_network(part.strip()) for part in text.split(",") if part.strip()))
         except ValueError as error:
-            raise ValueError(f"COTERIE_TRUSTED_PROXIES holds addresses and networks with commas: {error}") from error
+            raise ValueError(
+                f"COTERIE_TRUSTED_PROXIES must be addresses and networks separated by commas: {error}"
+            ) from error
 
     def trusts(self, address: str) -> bool:
-        """Whether a proxy of ours has this address."""
+        """Whether this is the address of a trusted proxy."""
         return bool(self.networks) and _is_within(address, self.networks)
 
     def caller(self, peer: str, headers: Sequence[tuple[bytes, bytes]]) -> str:
-        """The address of whoever asks: the peer, or the last in the header that is no proxy of ours."""
+        """Return the caller's address: the peer, or the last address in the header that is not a trusted proxy."""
         if not self.trusts(peer):
             return peer
-        told = b",".join(value for name, value in headers if name.lower() == FORWARDED).decode("latin-1")
+        forwarded = b",".join(value for name, value in headers if name.lower() == FORWARDED).decode("latin-1")
         address = peer
-        for hop in reversed(told.split(",")[-MOST_HOPS:]):
+        for hop in reversed(forwarded.split(",")[-MOST_HOPS:]):
             known = _address(hop.strip())
             if not known:
                 break
@@ -51,7 +52,7 @@ class Proxies:
 
 
 def _address(text: str) -> str:
-    """A hop without its port; empty when it is no address."""
+    """Return the address of a hop without its port; empty for an invalid one."""
     if text.startswith("["):
         text = text[1:].partition("]")[0]
     elif text.count(":") == 1:

@@ -1,4 +1,4 @@
-"""Waking those who wait: long polls sleep on a key and are rung when something under it changed."""
+"""Wake long polls: they subscribe to keys and are notified of changes."""
 
 from __future__ import annotations
 
@@ -7,40 +7,40 @@ from collections import defaultdict
 
 
 class Notifier:
-    """Named bells. Nothing is remembered: ring after the change, and look again after every wake-up."""
+    """Notifications by key. Edge-triggered: commit first, then notify; re-check state after waking."""
 
     def __init__(self) -> None:
-        self._sleepers: dict[str, set[asyncio.Future[None]]] = defaultdict(set)
+        self._waiting: dict[str, set[asyncio.Future[None]]] = defaultdict(set)
         self._closed = False
 
     def notify(self, *keys: str) -> None:
-        """Wakes everybody asleep on these keys."""
+        """Wake every subscription to these keys."""
         for key in keys:
-            for sleeper in self._sleepers.pop(key, ()):
-                if not sleeper.done():
-                    sleeper.set_result(None)
+            for future in self._waiting.pop(key, ()):
+                if not future.done():
+                    future.set_result(None)
 
     def notify_all(self) -> None:
-        """Wakes everybody to look again: something may have been missed."""
-        self.notify(*list(self._sleepers))
+        """Wake every subscription, because notifications may have been missed."""
+        self.notify(*list(self._waiting))
 
     def close(self) -> None:
-        """Wakes everybody for good: the process is going to stop."""
+        """Wake every subscription, now and later: the process is stopping."""
         self._closed = True
         self.notify_all()
 
     @property
     def is_closed(self) -> bool:
-        """Whether the process is going to stop."""
+        """Whether the process is stopping."""
         return self._closed
 
     def subscribe(self, *keys: str) -> Subscription:
-        """Starts to listen now, so that a ring between looking and sleeping is not missed."""
+        """Subscribe before checking the state, so that no notification between check and wait is missed."""
         return Subscription(self, keys)
 
 
 class Subscription:
-    """One listener; use as a context manager."""
+    """A subscription to keys; use as a context manager."""
 
     def __init__(self, notifier: Notifier, keys: tuple[str, ...]) -> None:
         self._notifier, self._keys = notifier, keys
@@ -48,20 +48,20 @@ class Subscription:
 
     def __enter__(self) -> Subscription:
         for key in self._keys:
-            self._notifier._sleepers[key].add(self._future)
+            self._notifier._waiting[key].add(self._future)
         if self._notifier._closed and not self._future.done():
             self._future.set_result(None)
         return self
 
     def __exit__(self, *_: object) -> None:
         for key in self._keys:
-            sleepers = self._notifier._sleepers.get(key)
-            if sleepers is not None:
-                sleepers.discard(self._future)
-                if not sleepers:
-                    del self._notifier._sleepers[key]
+            waiting = self._notifier._waiting.get(key)
+            if waiting is not None:
+                waiting.discard(self._future)
+                if not waiting:
+                    del self._notifier._waiting[key]
 
     async def wait(self, seconds: float) -> bool:
-        """Sleeps until rung or for so long; whether it was rung."""
+        """Wait for a notification, at most `seconds`; return whether one arrived."""
         done, _ = await asyncio.wait({self._future}, timeout=max(seconds, 0.0))
         return bool(done)

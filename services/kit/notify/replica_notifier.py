@@ -20,17 +20,17 @@ from services.kit.observability.logs import get_logger
 if TYPE_CHECKING:
     import asyncpg
 
-AGAIN_SECONDS = 1.0
+RECONNECT_SECONDS = 1.0
 CHECK_SECONDS = 15.0
-"""How often the listening connection is asked whether it still lives."""
+"""Interval between checks of the listening connection."""
 CONNECT_SECONDS = 5.0
 _log = get_logger()
 
 
 class ReplicaNotifier:
-    """Carries rings of one service's notifier to its other replicas, and rings what they carry here.
+    """Sends notifications of one service to its other replicas, and notifies subscribers here of theirs.
 
-    Keys that begin with `noted` are also kept until they are taken, for whoever looks now and then.
+    Keys that begin with `noted` are also collected for `take`, for a reader that polls.
     """
 
     def __init__(self, database: Database, notifier: Notifier, noted: str = "") -> None:
@@ -38,38 +38,38 @@ class ReplicaNotifier:
         self._channel = f"{database.schema}_notifier"
         self._listening: asyncio.Task[None] | None = None
         self.heard = asyncio.Event()
-        """Set while rings of other replicas are heard."""
+        """Set while notifications of other replicas are received."""
         self._noted: set[str] = set()
 
     async def start(self) -> None:
-        """Listens from now on, where there may be other replicas."""
+        """Start listening, unless SQLite rules out other replicas."""
         if not self._database.is_sqlite:
             self._listening = asyncio.create_task(self._listen())
 
     async def stop(self) -> None:
-        """Listens no more."""
+        """Stop listening."""
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
 
     async def carry(self, tx: Tx, *keys: str) -> None:
-        """Rings these on every replica once the transaction has committed; here the caller rings them itself."""
+        """Notify other replicas when the transaction commits; the caller notifies this replica's subscribers itself."""
         if not self._database.is_sqlite:
             for key in keys:
                 await tx.execute(sa.select(sa.func.pg_notify(self._channel, key)))
 
     def take(self) -> set[str]:
-        """What is noted of the keys carried, by other replicas or this one, since they were last taken."""
+        """Return and forget the `noted` keys received since the last call, those of this replica included."""
         result, self._noted = self._noted, set()
         return result
 
-    def _hear(self, key: str) -> None:
+    def _receive(self, key: str) -> None:
         if self._prefix and key.startswith(self._prefix):
             self._noted.add(key.removeprefix(self._prefix))
         self._notifier.notify(key)
 
     async def _listen(self) -> None:
-        import asyncpg  # which a service on SQLite does without
+        import asyncpg  # not needed on SQLite
 
         address = self._database.url.replace("+asyncpg", "", 1)
         while True:
@@ -81,15 +81,15 @@ class ReplicaNotifier:
                     self.heard.clear()
                     connection.terminate()
             except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-                _log.warning("rings of other replicas are not heard; listening again soon", why=str(error))
-            await asyncio.sleep(AGAIN_SECONDS)
+                _log.warning("LISTEN connection lost; reconnecting", error=str(error))
+            await asyncio.sleep(RECONNECT_SECONDS)
 
     async def _stay(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
         lost = asyncio.Event()
         connection.add_termination_listener(lambda _: lost.set())
-        await connection.add_listener(self._channel, lambda _, __, ___, key: self._hear(str(key)))
+        await connection.add_listener(self._channel, lambda _, __, ___, key: self._receive(str(key)))
         self.heard.set()
-        self._notifier.notify_all()  # for what was rung while nobody listened
+        self._notifier.notify_all()  # notifications may have been lost while disconnected
         while not lost.is_set():
             try:
                 await asyncio.wait_for(lost.wait(), CHECK_SECONDS)

@@ -11,8 +11,8 @@ WINDOW_CALLS = 1_000
 class LatencyWindow:
     """Durations of the most recent calls, in seconds. Do not add calls that wait on purpose."""
 
-    def __init__(self, kept: int = WINDOW_CALLS) -> None:
-        self._seconds: deque[float] = deque(maxlen=kept)
+    def __init__(self, size: int = WINDOW_CALLS) -> None:
+        self._seconds: deque[float] = deque(maxlen=size)
 
     def add(self, seconds: float) -> None:
         """Add one call."""

@@ -15,10 +15,10 @@ from services.kit.rpc.principal import current_request_id
 
 
 def configure(service: str, *, level: str = "INFO", text: bool | None = None) -> None:
-    """Sets logging up for the whole process; `text` defaults to whether standard error is a terminal."""
+    """Configure logging of the process. text: coloured text instead of JSON; by default on a terminal."""
     as_text = sys.stderr.isatty() if text is None else text
-    # A traceback without the values of variables: they may be secrets, and to lay them out takes a second.
-    as_lines = (_make_harmless, structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback))
+    # Tracebacks omit the values of variables: they may be secrets, and formatting them takes a second.
+    as_lines = (_sanitise, structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback))
     structlog.configure(
         processors=[
             _stamp(service),
@@ -37,7 +37,7 @@ def configure(service: str, *, level: str = "INFO", text: bool | None = None) ->
 
 
 def get_logger() -> FilteringBoundLogger:
-    """A logger."""
+    """Return a logger with the process's configuration."""
     return cast(FilteringBoundLogger, structlog.get_logger())
 
 
@@ -55,6 +55,6 @@ def _stamp(service: str) -> structlog.typing.Processor:
     return stamp
 
 
-def _make_harmless(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """Text on a terminal commands it nothing; JSON escapes by itself."""
+def _sanitise(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """Remove control sequences from text for a terminal; JSON escapes them."""
     return {name: sanitise(value) if isinstance(value, str) else value for name, value in event.items()}

@@ -1,9 +1,9 @@
-"""Traces: spans of requests, of calls between services and of a round's steps, sent by OTLP where an endpoint is set.
+"""Traces: spans of requests, of calls between services and of a round's steps, exported by OTLP.
 
-Without an endpoint nothing of OpenTelemetry's SDK is imported, nothing is recorded and nothing is sent. A request from
-outside begins a trace of its own, with a link to the trace its caller names: a stranger's word neither joins other
-people's traces nor decides what is kept. Between services the context travels as `traceparent`, beside the request id.
-Spans hold routes, methods, ids and outcomes; no path as it was asked, no key, no body.
+Without an endpoint the OpenTelemetry SDK is not imported and nothing is recorded. A request from outside starts a new
+trace with a link to the trace that its caller names, so that callers can neither join other traces nor decide sampling.
+Between services the context travels as `traceparent`. Spans hold routes, methods, ids and outcomes; never a raw path, a
+key or a body.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
 EXPORT_SECONDS = 3.0
-"""How long one delivery to the collector may take; one that is away costs spans, never requests."""
+"""Time limit of one export. An unreachable collector loses spans, never requests."""
 HEADER = "traceparent"
 _FAULTS = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"})
 """gRPC status codes that are server errors in OpenTelemetry's conventions."""
@@ -26,9 +26,9 @@ _tracer: Tracer | None = None
 
 
 def configure(service: str, endpoint: str) -> None:
-    """Sends the spans of this process to `endpoint` from now on; an empty one sends none.
+    """Export the spans of this process to `endpoint`; an empty one exports none.
 
-    The collector's certificate, headers and what is sampled are OpenTelemetry's own variables, `OTEL_…`.
+    OpenTelemetry's own `OTEL_…` variables set the collector's certificate, headers and sampling.
     """
     if not endpoint:
         return
@@ -42,25 +42,25 @@ def configure(service: str, endpoint: str) -> None:
     from coterie.version import VERSION
 
     resource = Resource.create({"service.name": f"coterie-{service}", "service.version": VERSION})
-    provider = TracerProvider(resource=resource)  # it sends what it has at the end of the process
+    provider = TracerProvider(resource=resource)  # flushes at the end of the process
     exporter = OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces", timeout=EXPORT_SECONDS)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     use(provider.get_tracer("coterie"))
 
 
 def use(tracer: Tracer | None) -> None:
-    """Records with this tracer from now on; None stops."""
+    """Record with this tracer; None stops recording."""
     global _tracer
     _tracer = tracer
 
 
 def are_on() -> bool:
-    """Whether anything is recorded."""
+    """Whether spans are recorded."""
     return _tracer is not None
 
 
 def current_id() -> str:
-    """Id of the present trace, for log lines; empty outside one."""
+    """Return the id of the current trace, for log lines; empty outside one."""
     if _tracer is None:
         return ""
     from opentelemetry.trace import format_trace_id, get_current_span
@@ -70,7 +70,7 @@ def current_id() -> str:
 
 
 def note(**attributes: str | int | float) -> None:
-    """Adds to the present span, as `coterie.…`."""
+    """Set attributes `coterie.…` of the current span."""
     if _tracer is not None:
         from opentelemetry.trace import get_current_span
 
@@ -78,19 +78,19 @@ def note(**attributes: str | int | float) -> None:
 
 
 @contextmanager
-def request(method: str, caller_says: str) -> Iterator[Span]:
-    """A request from outside: the beginning of a trace, linked to what the caller says it belongs to."""
+def request(method: str, traceparent: str) -> Iterator[Span]:
+    """Start the trace of a request from outside, linked to the trace that its caller names."""
     from opentelemetry.context import Context
     from opentelemetry.trace import Link, SpanKind, get_current_span
 
-    told = get_current_span(_read({HEADER: caller_says})).get_span_context()
-    links = [Link(told)] if told.is_valid else []
+    outside = get_current_span(_read({HEADER: traceparent})).get_span_context()
+    links = [Link(outside)] if outside.is_valid else []
     with _span(method, SpanKind.SERVER, {"http.request.method": method}, Context(), links) as span:
         yield span
 
 
 def answered(span: Span, method: str, route: str, status: int) -> None:
-    """Says how a request was answered, by which route."""
+    """Record the route and the response status of a request."""
     from opentelemetry.trace import StatusCode
 
     span.update_name(f"{method} {route}")
@@ -101,7 +101,7 @@ def answered(span: Span, method: str, route: str, status: int) -> None:
 
 @contextmanager
 def answering(method: str, metadata: Mapping[str, str]) -> Iterator[None]:
-    """A call of another service, as part of the trace it names."""
+    """Record a call from another service as part of that service's trace."""
     from opentelemetry.trace import SpanKind
 
     with _span(method.lstrip("/"), SpanKind.SERVER, _of(method), _read(metadata)):
@@ -110,29 +110,29 @@ def answering(method: str, metadata: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def step(name: str, **attributes: str | int) -> Iterator[None]:
-    """Something the platform does by itself: the beginning of a trace."""
+    """Start the trace of work that the platform begins itself."""
     if _tracer is None:
         yield
         return
     from opentelemetry.context import Context
     from opentelemetry.trace import SpanKind
 
-    told = {f"coterie.{key}": value for key, value in attributes.items()}
-    with _span(name, SpanKind.INTERNAL, told, Context()):
+    named = {f"coterie.{key}": value for key, value in attributes.items()}
+    with _span(name, SpanKind.INTERNAL, named, Context()):
         yield
 
 
 def calling(method: str) -> tuple[Span, tuple[tuple[str, str], ...]] | None:
-    """The span of a call to another service, to be ended by whoever asked for it, and what the call carries."""
+    """Return the span of a call to another service, which the caller must end, and the metadata of the call."""
     if _tracer is None:
         return None
     from opentelemetry.trace import SpanKind, set_span_in_context
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     span = _tracer.start_span(method.lstrip("/"), kind=SpanKind.CLIENT, attributes=_of(method))
-    carried: dict[str, str] = {}
-    TraceContextTextMapPropagator().inject(carried, set_span_in_context(span))
-    return span, tuple(carried.items())
+    metadata: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(metadata, set_span_in_context(span))
+    return span, tuple(metadata.items())
 
 
 def ended(code: str, span: Span | None = None) -> None:
@@ -157,7 +157,7 @@ def _of(method: str) -> dict[str, AttributeValue]:
 
 
 def _read(carrier: Mapping[str, str]) -> Context:
-    """The context that a `traceparent` names; nothing else is taken from outside."""
+    """Read the context from `traceparent` and from no other header."""
     from opentelemetry.context import Context
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 

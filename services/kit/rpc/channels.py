@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 DEFAULT_DEADLINE_SECONDS = 20.0
-ON_PORTS: list[tuple[str, Any]] = [
-    # Every replica behind a name is called in turn, and one that is gone no more.
+TCP_OPTIONS: list[tuple[str, Any]] = [
+    # Calls rotate over all replicas of a name; DNS is resolved again when one is gone.
     ("grpc.lb_policy_name", "round_robin"),
     ("grpc.dns_min_time_between_resolutions_ms", 1_000),
-    # A machine that went away without a word is found out while a call waits.
+    # Keepalive pings detect a machine that vanished while a call waits.
     ("grpc.keepalive_time_ms", 15_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
@@ -43,13 +43,15 @@ class _PlatformChannel:
         self._channel = channel
 
     def unary_unary(self, *arguments: Any, **options: Any) -> Callable[..., _DecodedCall]:
-        """A method with one request; one that is called for every device goes for many at once."""
+        """Return a method with one request; calls of methods in `BATCHED_METHODS` share RPCs."""
         path, method = arguments[0], self._channel.unary_unary(*arguments, **options)
-        return _carried(path, BatchCall(self._channel, path, method, options) if path in BATCHED_METHODS else method)
+        return _with_metadata(
+            path, BatchCall(self._channel, path, method, options) if path in BATCHED_METHODS else method
+        )
 
     def stream_unary(self, *arguments: Any, **options: Any) -> Callable[..., _DecodedCall]:
-        """A method with a stream of requests."""
-        return _carried(arguments[0], self._channel.stream_unary(*arguments, **options))
+        """Return a method with a stream of requests."""
+        return _with_metadata(arguments[0], self._channel.stream_unary(*arguments, **options))
 
     async def __aenter__(self) -> _PlatformChannel:
         return self
@@ -62,7 +64,7 @@ class _PlatformChannel:
 
 
 class _DecodedCall:
-    """A call whose failure is the platform's error; in all else the call itself."""
+    """A call that raises the platform's errors; otherwise the call itself."""
 
     def __init__(self, call: Any, span: Span | None) -> None:
         self._call, self._span = call, span
@@ -86,10 +88,10 @@ class _DecodedCall:
         return getattr(self._call, name)
 
 
-def _carried(path: str, method: Any) -> Callable[..., _DecodedCall]:
+def _with_metadata(path: str, method: Any) -> Callable[..., _DecodedCall]:
     def call(request: Any, *, timeout: float | None = None, metadata: Any = (), **options: Any) -> _DecodedCall:
         caller = current_principal()
-        carried = (
+        own_metadata = (
             *metadata,
             ("x-request-id", current_request_id()),
             ("x-coterie-role", caller.role),
@@ -98,7 +100,7 @@ def _carried(path: str, method: Any) -> Callable[..., _DecodedCall]:
         )
         span, traced = traces.calling(path) or (None, ())
         seconds = DEFAULT_DEADLINE_SECONDS if timeout is None else timeout
-        return _DecodedCall(method(request, timeout=seconds, metadata=(*carried, *traced), **options), span)
+        return _DecodedCall(method(request, timeout=seconds, metadata=(*own_metadata, *traced), **options), span)
 
     return call
 
@@ -108,9 +110,9 @@ def _open(address: str, folder: Path, options: list[tuple[str, Any]]) -> grpc.ai
 
 
 def open_channel(settings: ServiceSettings, address: str, name: str = "") -> grpc.aio.Channel:
-    """A channel to `address`; calls wait briefly for a service that is just restarting.
+    """Open a channel to `address`; calls wait briefly for a service that restarts.
 
-    With a `name` it is that of the certificate, where the address is a number.
+    name: the certificate's name where the address is an IP address.
     """
     options: list[tuple[str, Any]] = [
         ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -122,12 +124,14 @@ def open_channel(settings: ServiceSettings, address: str, name: str = "") -> grp
     if sockets.is_socket(address):
         sockets.make_private(address)
     else:
-        options += ON_PORTS
+        options += TCP_OPTIONS
     if name:
         options.append(("grpc.ssl_target_name_override", name))
     folder = tls_folder(settings, address)
     if folder is None:
         channel = grpc.aio.insecure_channel(address, options=options)
     else:
-        channel = cast("grpc.aio.Channel", certificates.Renewing(folder, partial(_open, address, folder, options)))
+        channel = cast(
+            "grpc.aio.Channel", certificates.RenewingChannel(folder, partial(_open, address, folder, options))
+        )
     return cast("grpc.aio.Channel", _PlatformChannel(channel))

@@ -1,4 +1,4 @@
-"""A privacy charge as devices claim it: the message between services and the record that everybody else has."""
+"""Privacy charges as devices claim them: message ↔ record."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from services.kit.rpc.enums import known_number, word
 
 
 def read_claim(message: PrivacyCharge) -> PrivacyClaim:
-    """What a message claims."""
+    """Read a message into a record."""
     return PrivacyClaim(
         mechanism=word(PrivacyMechanism, message.mechanism),
         parameter=message.parameter,
@@ -21,7 +21,7 @@ def read_claim(message: PrivacyCharge) -> PrivacyClaim:
 
 
 def claim_message(claim: PrivacyClaim) -> PrivacyCharge:
-    """The message that claims it; a word nobody knows is none, which counts as a release without noise."""
+    """Write a record into a message. An unknown mechanism becomes 0, which counts as a release without noise."""
     return PrivacyCharge(
         mechanism=known_number(claim.mechanism),
         parameter=claim.parameter,

@@ -1,7 +1,7 @@
-"""Words on the wire and in tables: enums of `enums.proto` ↔ the classes of that name in `coterie.records.enums`.
+"""Enums of `enums.proto` ↔ the classes of that name in `coterie.records.enums`.
 
-By name, and only here: `TASK_STATE_RUNNING` is `TaskState.RUNNING`, which is the word "running". The unspecified number
-is the empty word, which is no member. In a table a word is text (`services.kit.database.rows.EnumColumn`).
+The mapping is by name: `TASK_STATE_RUNNING` is `TaskState.RUNNING`, whose text is "running". The unspecified number is
+the empty text, which is not a member. Tables store the text (`services.kit.database.rows.EnumColumn`).
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ W = TypeVar("W", bound=OpenEnum)
 
 
 def word(kind: type[W], number: int) -> W:
-    """The word of an enum's number."""
+    """Return the member of an enum by its number."""
     return kind(text_in(kind.__name__, number))
 
 
 def number(word: OpenEnum) -> Any:
-    """The number of a word in the enum named like its class; its type is that enum's, whichever it is."""
+    """Return the number of a member, typed as any of the generated enums."""
     return number_in(type(word).__name__, word)
 
 
 def known_number(word: OpenEnum) -> Any:
-    """The number of a word; of one nobody knows, the unspecified one."""
+    """Return the number of a member; 0, the unspecified one, for an unknown text."""
     return number(word) if word in list(type(word)) else 0
 
 
 def number_in(enum: str, text: str) -> int:
-    """The number of a word in an enum of `enums.proto`; raises ValueError with those it has."""
+    """Return the number of a text in an enum of `enums.proto`; raise ValueError with the valid texts."""
     numbers = _numbers(enum)
     if text not in numbers:
         raise ValueError(f"must be one of {', '.join(filter(None, numbers))}, not {str(text)!r}")
@@ -43,13 +43,13 @@ def number_in(enum: str, text: str) -> int:
 
 
 def text_in(enum: str, number: int) -> str:
-    """The word of a number in an enum of `enums.proto`; of one that a newer service made, its number."""
+    """Return the text of a number in an enum of `enums.proto`; the number itself if a newer service added it."""
     result = _texts(enum).get(number)
     return str(number) if result is None else result
 
 
 def prefix_of(enum: EnumDescriptor) -> str:
-    """What the names of an enum's values begin with: TASK_STATE_ for TaskState."""
+    """Return the prefix of an enum's value names: TASK_STATE_ for TaskState."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", enum.name).upper() + "_"
 
 

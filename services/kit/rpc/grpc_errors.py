@@ -29,20 +29,20 @@ _KIND_OF_NAME = {kind.reason: kind for kind in STATUS_OF_KIND}
 
 
 class UpstreamAway(errors.Unavailable):
-    """A service needed for this does not answer."""
+    """Another service does not answer."""
 
 
 class UpstreamFault(errors.CoterieError):
-    """A service needed for this failed in a way it did not expect."""
+    """Another service failed unexpectedly."""
 
 
 def kind_of(error: errors.CoterieError) -> type[errors.CoterieError]:
-    """The kind of an error; `CoterieError` if it has none."""
+    """Return the kind of an error; `CoterieError` if it has none."""
     return next((kind for kind in type(error).__mro__ if kind in STATUS_OF_KIND), errors.CoterieError)
 
 
 def trailing_metadata_of(error: errors.CoterieError) -> tuple[tuple[str, str | bytes], ...]:
-    """Trailing metadata that carries an error's kind, reason and details."""
+    """Encode an error's kind, reason and details as trailing metadata."""
     return (
         (KIND_KEY, kind_of(error).reason),
         (REASON_KEY, error.reason),
@@ -51,7 +51,7 @@ def trailing_metadata_of(error: errors.CoterieError) -> tuple[tuple[str, str | b
 
 
 def decode(error: AioRpcError) -> errors.CoterieError:
-    """The platform's error that a failed call stands for: same kind, reason, message and details."""
+    """Restore the error behind a failed call: same kind, reason, message and details."""
     metadata = error.trailing_metadata() or Metadata()
     reason, details = metadata.get(REASON_KEY), metadata.get(DETAILS_KEY)
     kind = _KIND_OF_NAME.get(str(metadata.get(KIND_KEY)))

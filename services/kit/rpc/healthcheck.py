@@ -1,6 +1,6 @@
-"""`python -m services.kit.rpc.healthcheck ADDRESS`: exit 0 when the gRPC service there says SERVING.
+"""`python -m services.kit.rpc.healthcheck ADDRESS`: exit 0 when that gRPC service is SERVING.
 
-Run every few seconds in each container, so it imports little.
+Containers run it every few seconds, so it imports little.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TIMEOUT_SECONDS = 10.0
 
 
 def is_serving(address: str, tls_dir: str) -> bool:
-    """Whether the server at `address` answers SERVING in time; `tls_dir` as in the service's settings, or empty."""
+    """Whether the server at `address` answers SERVING in time. tls_dir: as in the service's settings, or empty."""
     with _channel(address, tls_dir) as channel:
         try:
             stub = health_pb2_grpc.HealthStub(channel)

@@ -1,6 +1,6 @@
 """A task's parameters in services: groups in code, `google.protobuf.Struct` between services, JSON text in tables.
 
-What a parameter is and which values it may have is declared in `coterie.parameters`.
+`coterie.parameters` declares the parameters and their valid values.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from services.kit.errors import InvalidInput
 
 G = TypeVar("G", bound=ParameterGroup)
 EXACT = 2**53
-"""Whole numbers up to this are exact on the wire."""
+"""Integers up to this are exact on the wire."""
 
 
 class BadParameters(InvalidInput):
-    """A parameter that no task has, or a value that it cannot have."""
+    """An unknown parameter, or an invalid value."""
 
 
 @contextmanager
@@ -48,12 +48,12 @@ def read(kind: type[G], parameters: Mapping[str, Any]) -> G:
 
 
 def with_defaults(parameters: Mapping[str, Any], *kinds: type[ParameterGroup]) -> dict[str, Any]:
-    """The parameters with these groups validated and their defaults filled in."""
+    """Validate these groups of the parameters and fill in their defaults."""
     return {**parameters, **{kind.section: validate(kind, parameters).to_dict() for kind in kinds}}
 
 
 def canonical_text(parameters: Mapping[str, Any]) -> str:
-    """Parameters as JSON text; equal parameters give equal text."""
+    """Return parameters as JSON text; equal parameters give equal text."""
     try:
         return json.dumps(_canonical(parameters), sort_keys=True, allow_nan=False)
     except ValueError as error:
@@ -61,24 +61,24 @@ def canonical_text(parameters: Mapping[str, Any]) -> str:
 
 
 def to_struct(parameters: Mapping[str, Any]) -> Struct:
-    """Parameters as a message."""
+    """Convert parameters to a message."""
     struct = Struct()
     fill_struct(struct, parameters, "parameters")
     return struct
 
 
 def struct_of(text: str) -> Struct:
-    """Parameters as a message from their JSON text; the caller owns the copy."""
+    """Convert JSON text of parameters to a message, which the caller may change."""
     return Struct.FromString(_bytes_of(text))
 
 
 def from_struct(struct: Struct) -> dict[str, Any]:
-    """Parameters from a message."""
+    """Convert a message to parameters."""
     return {key: _from_value(value) for key, value in struct.fields.items()}
 
 
 def fill_struct(struct: Struct, given: object, path: str) -> None:
-    """Put a JSON object into a message."""
+    """Copy a JSON object into a message."""
     if not isinstance(given, Mapping):
         raise BadParameters(f"{path}: must be a JSON object, not {repr(given)[:60]}", details={"field": path})
     struct.SetInParent()
@@ -125,7 +125,7 @@ def _from_value(value: Value) -> Any:
 
 
 def _canonical(value: Any) -> Any:
-    """The value with every whole number as an integer, as it comes off the wire."""
+    """Convert every whole float to an integer, as values from the wire are."""
     if isinstance(value, Mapping):
         return {key: _canonical(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Who is asking, and under which request id: carried through REST, gRPC and logs without being passed along."""
+"""The principal and request id of the current request, in context variables across REST, gRPC and logs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from services.kit.errors import PermissionDenied
 
-_SOUND_REQUEST_ID = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
+_VALID_REQUEST_ID = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A role ("admin", "publisher", "device", "station" or "service") and whom it speaks for."""
+    """A role ("admin", "publisher", "device", "station", "service" or "anonymous") and the subject that has it."""
 
     role: str
     subject: str
@@ -24,67 +24,67 @@ class Principal:
 
 
 SERVICE = Principal("service", "platform")
-"""The platform itself: a service calling another on nobody's behalf."""
+"""A service that calls another for itself."""
 
 ANONYMOUS = Principal("anonymous", "")
-"""Somebody outside who has no key yet and asks for one."""
+"""A caller without a key, who may register or sign in."""
 
 STATION = Principal("station", "")
-"""A base station that is a process of its own; which one, its token says."""
+"""A base station in a separate process; its token identifies it."""
 
 ROLES = frozenset({"admin", "publisher", "device", SERVICE.role, STATION.role, ANONYMOUS.role})
 
-_caller: ContextVar[Principal] = ContextVar("caller", default=SERVICE)
+_principal: ContextVar[Principal] = ContextVar("principal", default=SERVICE)
 _request_id: ContextVar[str] = ContextVar("request_id", default="")
 
 
 class NotAllowed(PermissionDenied):
-    """The caller's role, or identity, does not allow this."""
+    """The principal's role or identity does not allow this."""
 
 
 def current_principal() -> Principal:
-    """Who the present request speaks for."""
-    return _caller.get()
+    """Return the principal of the current request."""
+    return _principal.get()
 
 
-def set_principal(caller: Principal) -> None:
-    """From here on, in this task, requests speak for `caller`."""
-    _caller.set(caller)
+def set_principal(principal: Principal) -> None:
+    """Set the principal of this asyncio task."""
+    _principal.set(principal)
 
 
 @contextmanager
-def acting_as(caller: Principal) -> Iterator[None]:
-    """Within the block, requests speak for `caller`: the platform completes what somebody was allowed to begin."""
-    token = _caller.set(caller)
+def acting_as(principal: Principal) -> Iterator[None]:
+    """Set the principal within the block, for example to complete an authorised action as the platform."""
+    token = _principal.set(principal)
     try:
         yield
     finally:
-        _caller.reset(token)
+        _principal.reset(token)
 
 
 def current_request_id() -> str:
-    """Id of the present request; empty outside one."""
+    """Return the id of the current request; empty outside one."""
     return _request_id.get()
 
 
 def set_request_id(request_id: str) -> str:
-    """Adopts a sound request id from outside, or makes one; returns it."""
-    sound = request_id if _SOUND_REQUEST_ID.match(request_id) else secrets.token_hex(8)
-    _request_id.set(sound)
-    return sound
+    """Set the request id: the given one if it is valid, else a new one; return it."""
+    adopted = request_id if _VALID_REQUEST_ID.match(request_id) else secrets.token_hex(8)
+    _request_id.set(adopted)
+    return adopted
 
 
 def require_role(*roles: str) -> Principal:
-    """The caller, if it has one of these roles; the platform itself always passes."""
-    caller = current_principal()
-    if caller.role != SERVICE.role and caller.role not in roles:
-        raise NotAllowed(f"this needs the role {' or '.join(roles)}; the key used is a {caller.role}'s")
-    return caller
+    """Return the principal if it has one of these roles or is a service; raise `NotAllowed` otherwise."""
+    principal = current_principal()
+    if principal.role != SERVICE.role and principal.role not in roles:
+        raise NotAllowed(f"this needs the role {' or '.join(roles)}; the key used is a {principal.role}'s")
+    return principal
 
 
 def require_device(device_id: str) -> Principal:
-    """The caller, if it is that very device, an admin or the platform."""
-    caller = require_role("device", "admin")
-    if caller.role == "device" and caller.subject != device_id:
-        raise NotAllowed(f"device {caller.subject} may not act for {device_id}; use that device's own key")
-    return caller
+    """Return the principal if it is this device, an admin or a service; raise `NotAllowed` otherwise."""
+    principal = require_role("device", "admin")
+    if principal.role == "device" and principal.subject != device_id:
+        raise NotAllowed(f"device {principal.subject} may not act for {device_id}; use that device's own key")
+    return principal

@@ -1,4 +1,4 @@
-"""JSON objects → messages by descriptor, for what a service itself computed and stored."""
+"""Convert JSON objects that a service stored to messages, by descriptor."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _WHOLE = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_INT64)
 
 
 def is_list(kind: Any) -> bool:
-    """Whether a message stands for the list of its `items`, which may be left out."""
+    """Whether a message type wraps an optional list, its `items`."""
     return bool(kind.name.endswith("List"))
 
 
 def fill(message: Any, given: Mapping[str, Any]) -> None:
-    """Set in a message what an object holds; keys that it does not have and null are left out, "inf" is a number."""
+    """Copy an object into a message; skip unknown keys and null; read "inf" as a number."""
     fields: Mapping[str, FieldDescriptor] = message.DESCRIPTOR.fields_by_name
     for key, value in given.items():
         if key in fields and value is not None:

@@ -1,4 +1,4 @@
-"""The replicas of a service: each is asked by itself whether it serves and what it says of itself."""
+"""Status of every replica of a service, from its health check."""
 
 from __future__ import annotations
 
@@ -16,52 +16,52 @@ from services.kit.rpc.channels import open_channel
 from services.kit.runtime.settings import ServiceSettings
 
 HEALTH_SECONDS = 2.0
-Told = dict[str, Any]
+ReplicaStatus = dict[str, Any]
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 
 
 async def addresses_of(host: str, port: int) -> list[str]:
-    """Every address that a name stands for now, in order; none when nobody knows the name."""
+    """Resolve a name to its sorted addresses; none for an unknown name."""
     try:
         result = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError:
         return []
-    return sorted({str(place[0]) for *_, place in result})
+    return sorted({str(address[0]) for *_, address in result})
 
 
 async def replicas_at(
     settings: ServiceSettings, address: str, channel: grpc.aio.Channel, resolve: Resolve = addresses_of
-) -> list[Told]:
-    """What each replica behind `address` says; the one of a socket, or of a name with one address, over `channel`."""
+) -> list[ReplicaStatus]:
+    """Return the status of each replica behind `address`; `channel` is used if there is only one."""
     if sockets.is_socket(address):
         return [await ask(channel)]
     host, _, port = address.rpartition(":")
-    places = await resolve(host, int(port))
-    if len(places) < 2:
+    hosts = await resolve(host, int(port))
+    if len(hosts) < 2:
         return [await ask(channel)]
-    return list(await asyncio.gather(*(_ask_at(settings, host, place, port) for place in places)))
+    return list(await asyncio.gather(*(_ask_at(settings, host, address, port) for address in hosts)))
 
 
-async def _ask_at(settings: ServiceSettings, host: str, place: str, port: str) -> Told:
-    """Asks one address, which must have the certificate of the name."""
-    channel = open_channel(settings, f"[{place}]:{port}" if ":" in place else f"{place}:{port}", host)
+async def _ask_at(settings: ServiceSettings, name: str, host: str, port: str) -> ReplicaStatus:
+    """Ask one address, whose certificate must have the service's name."""
+    channel = open_channel(settings, f"[{host}]:{port}" if ":" in host else f"{host}:{port}", name)
     try:
         return await ask(channel)
     finally:
         await channel.close()
 
 
-async def ask(channel: grpc.aio.Channel) -> Told:
-    """Whether who answers serves ("serving" or "away"), and what it says of itself: all empty when it is away."""
-    told: Told = {"state": "away", "name": "", "version": "", "commit": ""}
-    told |= dict.fromkeys(("certificate_ends_at", "calls", "p50_seconds", "p95_seconds"), 0.0)
+async def ask(channel: grpc.aio.Channel) -> ReplicaStatus:
+    """Return `state` ("serving" or "away") and what the replica reports; all other fields are empty when it is away."""
+    status: ReplicaStatus = {"state": "away", "name": "", "version": "", "commit": ""}
+    status |= dict.fromkeys(("certificate_ends_at", "calls", "p50_seconds", "p95_seconds"), 0.0)
     try:
         stub: Any = health_pb2_grpc.HealthStub(channel)  # the stub's type knows no methods
         call = stub.Check(health_pb2.HealthCheckRequest(), timeout=HEALTH_SECONDS)
         reply = await call
         metadata = dict(await call.initial_metadata())
     except CoterieError:
-        return told
-    said = {name: metadata.get(f"coterie-{name.replace('_', '-')}") for name in told}
-    told |= {name: type(told[name])(value) for name, value in said.items() if value is not None}
-    return told | {"state": "serving" if reply.status == health_pb2.HealthCheckResponse.SERVING else "away"}
+        return status
+    reported = {name: metadata.get(f"coterie-{name.replace('_', '-')}") for name in status}
+    status |= {name: type(status[name])(value) for name, value in reported.items() if value is not None}
+    return status | {"state": "serving" if reply.status == health_pb2.HealthCheckResponse.SERVING else "away"}

@@ -1,8 +1,7 @@
-"""Which service may call which method: the whole table, in one place. What is not in it is refused.
+"""The methods that each service may call; all others are refused.
 
-With mutual TLS the caller is whom its certificate names, whatever it says of itself: a topology planner that was broken
-into can read trust, and cannot make keys. On the Unix sockets of one machine all services are the same user, who could
-read the others' memory as well; there the folder keeps everybody else out.
+With mutual TLS the caller is the service that its certificate names: a compromised topology planner can read trust but
+cannot create keys. On Unix sockets all services run as one user, and the folder's mode excludes other users.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _PRICING = """
 
 
 def _read(text: str) -> frozenset[str]:
-    """Full method names, as gRPC has them: `/package.Service/Method`."""
+    """Parse full method names: `/package.Service/Method`."""
     result, service = set(), ""
     for word in text.split():
         if word.endswith(":"):
@@ -67,4 +66,4 @@ ALLOWED = {
 }
 
 PUBLIC_RPCS = _read("trust.v1.Registry: RegisterDevice trust.v1.Links: BeginSession ClaimLink")
-"""What the gateway may ask on behalf of a caller who has no key yet."""
+"""Methods that the gateway may call for an anonymous caller."""

@@ -1,4 +1,4 @@
-"""The gRPC server every service runs: errors mapped once, deadlines demanded, health, reflection, graceful drain."""
+"""gRPC server with authentication, deadlines, metrics, error mapping, health, reflection and graceful shutdown."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from services.kit.rpc.rpc_batching import RUN, RpcBatchingServicer
 from services.kit.runtime.settings import ServiceSettings
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
-_FREE_OF_DEADLINE = ("/grpc.health.", "/grpc.reflection.", RUN)
-"""Methods that need no deadline. In a batch, each call is checked by itself."""
+_WITHOUT_DEADLINE = ("/grpc.health.", "/grpc.reflection.", RUN)
+"""Methods that need no deadline. Each call of a batch is checked separately."""
 SLOW_SECONDS = 2.0
 _IDS = ("task_id", "round", "device_id")
 _OPTIONS = [
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.so_reuseport", 0),
-    # Callers look their replicas up again with every new connection: one that was added is found within a minute. Calls
-    # under way go on, the longest plan included.
+    # Callers resolve replicas with every new connection, so they find an added one within a minute. Running calls
+    # finish, the longest plan included.
     ("grpc.max_connection_age_ms", 60_000),
     ("grpc.max_connection_age_grace_ms", 600_000),
-    # Callers ask for signs of life while they wait; a server that minds would hang up on the longest plans.
+    # Callers send keepalive pings while they wait; strikes would close connections during the longest plans.
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.max_ping_strikes", 0),
 ]
@@ -47,39 +47,38 @@ _log = get_logger()
 
 
 class Health(health.aio.HealthServicer):
-    """Health, which also says which replica this is, of which version and commit, when its certificates end, and how
-    fast it answers."""
+    """Health checks that also report the replica's name, version, commit, certificate expiry and latency."""
 
     def __init__(self, folder: Path | None, replica: str) -> None:
         super().__init__()
         self._folder, self._replica = folder, replica
 
     async def Check(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-        """Whether it serves."""
-        told: dict[str, object] = {"name": self._replica, "version": VERSION, "commit": commit(), **LATENCY.summary()}
-        told["certificate_ends_at"] = certificates.ends_at(self._folder)
-        said = {f"coterie-{name.replace('_', '-')}": str(value) for name, value in told.items()}
-        plain = tuple((name, value.encode("ascii", "replace").decode()) for name, value in said.items())
-        await context.send_initial_metadata(plain)
+        """Return whether the service serves; the initial metadata has the rest."""
+        status: dict[str, object] = {"name": self._replica, "version": VERSION, "commit": commit()}
+        status |= {**LATENCY.summary(), "certificate_ends_at": certificates.ends_at(self._folder)}
+        texts = {f"coterie-{name.replace('_', '-')}": str(value) for name, value in status.items()}
+        metadata = tuple((name, value.encode("ascii", "replace").decode()) for name, value in texts.items())
+        await context.send_initial_metadata(metadata)
         return await super().Check(request, context)
 
 
 class NoRole(Unauthenticated):
-    """The call does not say for whom it is."""
+    """The call names no role, or one that may not call this method."""
 
 
 class NotForThisService(PermissionDenied):
-    """The caller's certificate is a service's that has no business with this method."""
+    """The service that the caller's certificate names may not call this method."""
 
 
 class AuthInterceptor(grpc.aio.ServerInterceptor):
-    """Sets the caller and request id, demands a deadline, times the call and maps errors: once, for every RPC.
+    """Sets the principal and request id, requires a deadline, measures the call and maps errors, for every RPC.
 
-    Who says no role is nobody. With `named`, callers have certificates, and `calls` says what each may call.
+    A call without a role is refused. With `check_certificates`, `rpc_permissions` limits each service's calls.
     """
 
-    def __init__(self, *, named: bool) -> None:
-        self._named = named
+    def __init__(self, *, check_certificates: bool) -> None:
+        self._check_certificates = check_certificates
         self._guarded: dict[str, Any] = {}
 
     async def intercept_service(
@@ -87,27 +86,27 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         details: grpc.HandlerCallDetails,
     ) -> Any:
-        known = self._guarded.get(details.method)
-        if known is not None:
-            return known
+        cached = self._guarded.get(details.method)
+        if cached is not None:
+            return cached
         handler = await continuation(details)
-        if handler is None or details.method.startswith(_FREE_OF_DEADLINE):
+        if handler is None or details.method.startswith(_WITHOUT_DEADLINE):
             return handler
         return self.guarded(details.method, handler)
 
     def guarded(self, method: str, handler: Any) -> Any:
-        """A method's handler with all that surrounds every call of it."""
-        known = self._guarded.get(method)
-        if known is not None:
-            return known
+        """Wrap a method's handler; cached by method."""
+        cached = self._guarded.get(method)
+        if cached is not None:
+            return cached
         if handler.request_streaming:
-            sort, behaviour = grpc.stream_unary_rpc_method_handler, handler.stream_unary
+            make_handler, behaviour = grpc.stream_unary_rpc_method_handler, handler.stream_unary
         else:
-            sort, behaviour = grpc.unary_unary_rpc_method_handler, handler.unary_unary
+            make_handler, behaviour = grpc.unary_unary_rpc_method_handler, handler.unary_unary
         guarded = self._guard(behaviour, method)
         if traces.are_on():
             guarded = _traced(guarded, method)
-        self._guarded[method] = sort(guarded, handler.request_deserializer, handler.response_serializer)
+        self._guarded[method] = make_handler(guarded, handler.request_deserializer, handler.response_serializer)
         return self._guarded[method]
 
     def _guard(self, behaviour: Callable[[Any, Any], Awaitable[Any]], method: str) -> Callable[[Any, Any], Any]:
@@ -137,7 +136,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
             except Exception:
                 code = grpc.StatusCode.INTERNAL
                 _log.exception("rpc failed", method=method)
-                await context.abort(code, "an unexpected fault; the log has it under this request id")
+                await context.abort(code, "an unexpected error; the log has it under this request id")
             finally:
                 took = time.perf_counter() - started
                 seconds.observe(took)
@@ -151,19 +150,21 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         return guarded
 
     def _admit(self, method: str, metadata: Mapping[str, str], context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        """From here on the call speaks for whom it says, if it says so and its certificate may."""
+        """Set the principal that the metadata names, if the role and the certificate may call this method."""
         role = metadata.get("x-coterie-role", "")
         if role not in ROLES or (role == ANONYMOUS.role and method not in rpc_permissions.PUBLIC_RPCS):
-            raise NoRole("the call says no role that may do this: only the platform's own services call each other")
-        if self._named:
+            raise NoRole("the call names no role that may do this: only the platform's services may call each other")
+        if self._check_certificates:
             names = [name.decode(errors="replace") for name in context.auth_context().get("x509_common_name", ())]
             if not any(method in rpc_permissions.ALLOWED.get(name, ()) for name in names):
-                raise NotForThisService(f"the certificate of {' or '.join(names) or 'nobody'} does not allow {method}")
+                raise NotForThisService(
+                    f"the certificate of {' or '.join(names) or 'no service'} does not allow {method}"
+                )
         set_principal(Principal(role, metadata.get("x-coterie-subject", ""), metadata.get("x-coterie-owner", "")))
 
 
 def _traced(guarded: Callable[[Any, Any], Any], method: str) -> Callable[[Any, Any], Any]:
-    """The same call, as a span of the trace that its caller names."""
+    """Record each call as a span of its caller's trace."""
 
     async def traced(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         metadata = {str(name): str(value) for name, value in context.invocation_metadata() or ()}
@@ -175,20 +176,20 @@ def _traced(guarded: Callable[[Any, Any], Any], method: str) -> Callable[[Any, A
 
 
 def _ids(request: Any) -> dict[str, str | int]:
-    """The ids a request names, for the log."""
-    told = {name: getattr(request, name, None) for name in _IDS}
-    return {name.removesuffix("_id"): value for name, value in told.items() if value}
+    """Return the ids in a request, for the log."""
+    ids = {name: getattr(request, name, None) for name in _IDS}
+    return {name.removesuffix("_id"): value for name, value in ids.items() if value}
 
 
 class Handlers:
-    """A server as generated code adds methods to it, which remembers them by their full names."""
+    """The server that generated code adds methods to; it stores their handlers by full name."""
 
     def __init__(self, server: grpc.aio.Server) -> None:
         self._server = server
         self.by_method: dict[str, Any] = {}
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
-        """Takes a service's methods."""
+        """Add the methods of a service."""
         self.by_method |= {f"/{service}/{name}": handler for name, handler in handlers.items()}
         self._server.add_registered_method_handlers(service, handlers)
 
@@ -197,12 +198,12 @@ class Handlers:
 
 
 class Server:
-    """A gRPC server with the kit's manners. `add` servicers, `start`, then `stop` or `run_until_signal`."""
+    """A gRPC server. `add` servicers, `start`, then `stop` or `run_until_signal`."""
 
     def __init__(self, settings: ServiceSettings, address: str) -> None:
         self._settings = settings
-        self._gatekeeper = AuthInterceptor(named=tls_folder(settings, address) is not None)
-        self._server = grpc.aio.server(interceptors=[self._gatekeeper], options=_OPTIONS, maximum_concurrent_rpcs=None)
+        self._interceptor = AuthInterceptor(check_certificates=tls_folder(settings, address) is not None)
+        self._server = grpc.aio.server(interceptors=[self._interceptor], options=_OPTIONS, maximum_concurrent_rpcs=None)
         self._handlers = Handlers(self._server)
         self._health = Health(tls_folder(settings, address), settings.replica)
         self._names: list[str] = []
@@ -218,16 +219,16 @@ class Server:
         return self._server.add_secure_port(address, certificates.server_credentials(folder))
 
     def add(self, adder: Callable[[Any, Any], None], servicer: object, name: str) -> None:
-        """Adds a servicer under its full service name."""
+        """Add a servicer under its full service name."""
         adder(servicer, self._handlers)
         self._names.append(name)
 
     def _guarded(self, method: str) -> Any:
         handler = self._handlers.by_method.get(method)
-        return None if handler is None else self._gatekeeper.guarded(method, handler)
+        return None if handler is None else self._interceptor.guarded(method, handler)
 
     async def start(self) -> None:
-        """Begins to answer; health says SERVING."""
+        """Start to serve; health checks return SERVING."""
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         rpc_batching_pb2_grpc.add_RpcBatchingServicer_to_server(RpcBatchingServicer(self._guarded), self._server)
         reflection.enable_server_reflection(
@@ -239,14 +240,14 @@ class Server:
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
 
     async def stop(self) -> None:
-        """Says NOT_SERVING, wakes long polls, lets open calls end within the drain time, and stops."""
+        """Report NOT_SERVING, wake long polls, let running calls finish within the drain time, and stop."""
         await self._health.enter_graceful_shutdown()
         self.stopping.set()
         await self._server.stop(self._settings.drain_seconds)
 
 
 async def run_until_signal(stoppers: Sequence[Callable[[], Awaitable[None]]]) -> None:
-    """Waits for SIGTERM or SIGINT, then calls each stopper in order."""
+    """Wait for SIGTERM or SIGINT, then call the stoppers in order."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -257,13 +258,13 @@ async def run_until_signal(stoppers: Sequence[Callable[[], Awaitable[None]]]) ->
 
 
 def tls_folder(settings: ServiceSettings, address: str) -> Path | None:
-    """Certificates for calls at `address`; None for Unix sockets. Raises for a port without any."""
+    """Return the certificate folder for `address`; None for Unix sockets. Raise for a port without certificates."""
     if sockets.is_socket(address):
         return None
     if settings.tls_dir is None and not settings.insecure:
         raise ValueError(
-            f"gRPC at {address} would be open to everybody who reaches that port, on loopback to every user of this "
-            "machine: leave the address out to use Unix sockets, set COTERIE_TLS_DIR to a folder with ca.pem, cert.pem "
-            "and key.pem (`coterie certs` makes one), or COTERIE_INSECURE=1 where nobody else can be"
+            f"gRPC at {address} would be open to all who reach that port, on loopback to every user of this machine: "
+            "leave the address out to use Unix sockets, set COTERIE_TLS_DIR to a folder with ca.pem, cert.pem and "
+            "key.pem (`coterie certs` makes one), or set COTERIE_INSECURE=1 on a network that only you can reach"
         )
     return settings.tls_dir

@@ -13,10 +13,10 @@ from coterie_api.pricing.v1.pricing_pb2_grpc import LedgerStub, PricingStub
 from coterie_api.topology.v1.topology_pb2_grpc import TopologyStub
 from coterie_api.trust.v1.trust_pb2_grpc import LinksStub, RegistryStub, TrustStub
 from services.kit.rpc.channels import open_channel
-from services.kit.rpc.replicas import Told, ask, replicas_at
+from services.kit.rpc.replicas import ReplicaStatus, ask, replicas_at
 from services.kit.runtime.settings import ServiceSettings
 
-if TYPE_CHECKING:  # these exist in the type stubs alone
+if TYPE_CHECKING:  # these exist only in the type stubs
     from coterie_api.aggregation.v1.aggregation_pb2_grpc import SumsAsyncStub, TasksAsyncStub, WorkAsyncStub
     from coterie_api.pricing.v1.pricing_pb2_grpc import LedgerAsyncStub, PricingAsyncStub
     from coterie_api.topology.v1.topology_pb2_grpc import TopologyAsyncStub
@@ -42,7 +42,7 @@ class ServiceClients:
 
     @classmethod
     def open(cls, settings: ServiceSettings) -> ServiceClients:
-        """Channels to the addresses in the settings; call from within the event loop."""
+        """Open channels to the addresses in the settings; call from within the event loop."""
         addresses = {
             "trust": settings.trust_address,
             "topology": settings.topology_address,
@@ -66,18 +66,18 @@ class ServiceClients:
         )
 
     async def health(self) -> dict[str, str]:
-        """For each service "serving", or "away"."""
-        told = await asyncio.gather(*(ask(channel) for channel in self.channels.values()))
-        return {name: item["state"] for name, item in zip(self.channels, told, strict=True)}
+        """Return "serving" or "away" for each service."""
+        statuses = await asyncio.gather(*(ask(channel) for channel in self.channels.values()))
+        return {name: status["state"] for name, status in zip(self.channels, statuses, strict=True)}
 
-    async def replicas(self) -> dict[str, list[Told]]:
-        """Status of every replica, by service."""
+    async def replicas(self) -> dict[str, list[ReplicaStatus]]:
+        """Return the status of every replica, by service."""
         result = await asyncio.gather(
             *(replicas_at(self.settings, self.addresses[name], channel) for name, channel in self.channels.items())
         )
         return dict(zip(self.channels, result, strict=True))
 
     async def close(self) -> None:
-        """Closes every channel."""
+        """Close every channel."""
         for channel in self.channels.values():
             await channel.close()

@@ -1,4 +1,4 @@
-"""Trust among many devices, asked of the registry piece by piece: the one source of trust for every service."""
+"""Trust among many devices, read from the registry in pieces: the only source of trust for the other services."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Pairs with positive combined trust α by position among the devices asked about, rows < columns.
+    """Pairs with positive combined trust α, by the devices' positions in the request; rows < columns.
 
-    size: devices asked about. direct: e of each pair, 0 where it has none. direct_weight: the ω in α.
+    size: number of devices. direct: e of each pair, 0 for none. direct_weight: the ω in α.
     """
 
     size: int
@@ -31,20 +31,20 @@ class Matrix:
     direct_weight: float
 
     def dense(self) -> Floats:
-        """α as a whole symmetric matrix with a diagonal of 1."""
+        """Return α as a dense symmetric matrix with a diagonal of 1."""
         full = np.zeros((self.size, self.size))
         full[self.rows, self.columns] = self.trust
         full[self.columns, self.rows] = self.trust
         np.fill_diagonal(full, 1.0)
         return full
 
-    def without(self, pairs: Collection[tuple[int, int]], alone: Collection[int] = ()) -> Matrix:
-        """The same with no trust between these pairs, nor between those alone and anybody."""
-        if not pairs and not alone:
+    def without(self, pairs: Collection[tuple[int, int]], isolated: Collection[int] = ()) -> Matrix:
+        """Remove the trust of these pairs and all trust of the isolated devices."""
+        if not pairs and not isolated:
             return self
         apart = {min(a, b) * self.size + max(a, b) for a, b in pairs}
         retained = ~np.isin(self.rows * self.size + self.columns, np.fromiter(apart, dtype=np.int64, count=len(apart)))
-        single = np.array(sorted(alone), dtype=np.int64)
+        single = np.array(sorted(isolated), dtype=np.int64)
         retained &= ~np.isin(self.rows, single) & ~np.isin(self.columns, single)
         return replace(
             self,
@@ -62,7 +62,7 @@ async def read_matrix(
     at: float = 0.0,
     direct_weight: float | None = None,
 ) -> Matrix:
-    """Trust among the devices, at one moment (0: now), with the task's ω or the registry's own."""
+    """Read the trust among the devices at one time (0 = now), with the task's ω or the registry's default."""
     request = trust_pb2.GetMatrixRequest(device_ids=device_ids, at=at, direct_weight=direct_weight)
     parts: list[tuple[Integers, Integers, Floats, Floats]] = []
     while True:
@@ -74,4 +74,11 @@ async def read_matrix(
             break
         request.at, request.piece = reply.at, reply.next_piece
     rows, columns, direct, trust = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return Matrix(len(device_ids), rows, columns, direct, trust, reply.direct_weight)
+    return Matrix(
+        size=len(device_ids),
+        rows=rows,
+        columns=columns,
+        direct=direct,
+        trust=trust,
+        direct_weight=reply.direct_weight,
+    )

@@ -1,4 +1,4 @@
-"""What-if questions over RPC, answered by a few killable worker processes."""
+"""What-if questions over RPC, computed in worker processes that can be killed."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Coalesce concurrent calls into batches: under load, a thousand calls cost a few transactions, files or RPCs.
 
-A batch that runs blocks the next one. Items that arrive meanwhile wait and form the next batch, so batches grow with
-the load and a single call on an idle process starts at once. Nothing is cached: every item is handled after it was
-added.
+A running batch blocks the next one. Items that arrive meanwhile form the next batch, so batches grow with the load and
+a single call on an idle process starts at once.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class Batcher(Generic[Item, Result]):
     starts is left out of it; later its result is dropped. Batches run in an empty context: they act for the platform,
     not for a caller.
 
-    pause_seconds: least time between the starts of two batches; a full batch starts without it.
+    pause_seconds: minimum time between the starts of two batches; a full batch starts without it.
     """
 
     def __init__(
@@ -41,7 +40,7 @@ class Batcher(Generic[Item, Result]):
         self._started_at = -pause_seconds
 
     def add(self, item: Item) -> asyncio.Future[Result]:
-        """The result to come of one item."""
+        """Add an item; return a future of its result."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
         self._waiting.append((item, future))

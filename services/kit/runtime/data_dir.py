@@ -1,7 +1,7 @@
-"""The data folder: its databases, keys and updates are for nobody but the service's own user.
+"""The data folder, which only the service's user may access: it holds databases, keys and updates.
 
-A folder that others may read is closed to them. One that others may write, and that holds something, is refused: they
-may have put it there. Everything made from then on is private too.
+A folder that other users can read is made private. A non-empty folder that other users can write is refused, because
+they may have placed files in it. New files are private too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _log = get_logger()
 
 
 def prepare(settings: ServiceSettings) -> None:
-    """Files of this process are private from here on, and so is its data folder, where it has one."""
+    """Make new files of this process private, and its data folder if it has one."""
     os.umask(PRIVATE_UMASK)
     elsewhere = settings.database_url and settings.blob_url
     if not elsewhere or settings.data_dir.exists():
@@ -27,26 +27,28 @@ def prepare(settings: ServiceSettings) -> None:
 
 
 def make_private(folder: Path) -> None:
-    """Makes a folder, or closes it to others; raises ValueError when it cannot be trusted."""
+    """Create a private folder, or make an existing one private; raise ValueError if it cannot be trusted."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status, me = folder.stat(), os.geteuid()
     mode = stat.S_IMODE(status.st_mode)
     if status.st_uid not in (me, ROOT):
         raise ValueError(
-            f"the data folder {folder} is another user's ({status.st_uid}), who could read and change everything in "
-            f"it; give it to this user (chown {me} {folder}), or set COTERIE_DATA_DIR to another folder"
+            f"the data folder {folder} belongs to another user ({status.st_uid}), who could read and change it; give "
+            f"it to this user (chown {me} {folder}), or set COTERIE_DATA_DIR to another folder"
         )
     own = status.st_uid == me
     if mode & (0o022 if own else 0o002) and (not own or any(folder.iterdir())):
         raise ValueError(
-            f"the data folder {folder} may be written by others (mode {mode:04o}), who may have put files there; look "
-            f"at what is in it, then chmod 700 {folder}, or set COTERIE_DATA_DIR to another folder"
+            f"other users can write to the data folder {folder} (mode {mode:04o}) and may have put files there; check "
+            f"its content, then chmod 700 {folder}, or set COTERIE_DATA_DIR to another folder"
         )
     if mode & 0o077 and own:
         try:
             folder.chmod(0o700)
         except OSError as error:
             raise ValueError(
-                f"the data folder {folder} is open to others (mode {mode:04o}): {error.strerror}"
+                f"the data folder {folder} is open to other users (mode {mode:04o}), and chmod failed: {error.strerror}"
             ) from error
-        _log.warning("the data folder was open to others and is closed now", folder=str(folder), mode=f"{mode:04o}")
+        _log.warning(
+            "the data folder was open to other users; it is private now", folder=str(folder), mode=f"{mode:04o}"
+        )

@@ -21,7 +21,7 @@ def exit_when_closed(descriptor: int) -> None:
         fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_ASYNC)
     else:
         threading.Thread(target=_wait, args=(descriptor,), daemon=True).start()
-    if select.select([descriptor], [], [], 0)[0]:  # closed before the kernel was told to watch
+    if select.select([descriptor], [], [], 0)[0]:  # closed before the kernel watched it
         os._exit(1)
 
 

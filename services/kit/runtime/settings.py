@@ -13,12 +13,12 @@ from services.kit.rpc import sockets
 
 
 def _address(service: str) -> Any:
-    said = f"Where {service} answers: host:port, or unix:/path; its socket in the data folder by default."
-    return Field(default_factory=lambda known: sockets.address(known["data_dir"], service), description=said)
+    description = f"Address of {service}: host:port, or unix:/path; by default its socket in the data folder."
+    return Field(default_factory=lambda known: sockets.address(known["data_dir"], service), description=description)
 
 
 class ServiceSettings(BaseSettings):
-    """What a process needs to know to take its place."""
+    """Settings of every service."""
 
     model_config = SettingsConfigDict(env_prefix="COTERIE_", frozen=True, extra="ignore")
 
@@ -48,10 +48,10 @@ class ServiceSettings(BaseSettings):
     )
     log_level: str = "INFO"
     drain_seconds: float = Field(default=10.0, description="How long open calls may take to end after SIGTERM.")
-    insecure: bool = Field(default=False, description="Allow gRPC on ports without TLS: whoever reaches them is admin.")
+    insecure: bool = Field(default=False, description="Allow gRPC on ports without TLS: every caller is admin.")
 
     def database_for(self, service: str) -> str:
-        """SQLAlchemy URL of a service's own database."""
+        """Return the SQLAlchemy URL of a service's database."""
         if not self.database_url:
             return f"sqlite:///{(self.data_dir / f'{service}.db').resolve()}"
         scheme, _, rest = self.database_url.partition("://")
@@ -60,20 +60,26 @@ class ServiceSettings(BaseSettings):
         return f"postgresql+asyncpg://{rest}"
 
     def listening_at(self, address: str) -> str:
-        """Where this process listens to be found at `address`: that socket, or `bind` with that port."""
+        """Return where to listen for callers of `address`: that socket, or `bind` with that port."""
         return address if sockets.is_socket(address) else f"{self.bind}:{address.rpartition(':')[2]}"
 
 
 class EdgeSettings(ServiceSettings):
-    """What processes that anybody may reach know beside: how much a caller may hold before it is known."""
+    """Settings of processes at the edge: limits on callers before authentication."""
 
-    max_header_bytes: int = Field(default=64 << 10, ge=48 << 10, description="Headers of a request, about.")
-    header_seconds: float = Field(default=20.0, gt=0, description="How long a request's headers may take to arrive.")
-    body_seconds: float = Field(default=60.0, gt=0, description="How long the next piece of a body may take.")
-    max_connections: int = Field(default=8192, gt=0, description="Connections at once; idle ones make room.")
-    max_connections_per_address: int = Field(default=4096, ge=0, description="Of one address; 0 = no limit.")
+    max_header_bytes: int = Field(
+        default=64 << 10, ge=48 << 10, description="Maximum size of a request's headers, in bytes."
+    )
+    header_seconds: float = Field(default=20.0, gt=0, description="Time to receive a request's headers, in seconds.")
+    body_seconds: float = Field(default=60.0, gt=0, description="Time to receive the next piece of a body, in seconds.")
+    max_connections: int = Field(
+        default=8192, gt=0, description="Maximum concurrent connections; a full table closes the longest-idle one."
+    )
+    max_connections_per_address: int = Field(
+        default=4096, ge=0, description="Maximum connections of one address; 0 = no limit."
+    )
     trusted_proxies: str = Field(
         default="",
-        description="Addresses and networks of proxies in front, with commas: their X-Forwarded-For is believed, and "
-        "they are not held to one caller's share of connections.",
+        description="Addresses and networks of trusted proxies, separated by commas: their X-Forwarded-For counts, and "
+        "the limit per address does not apply to them.",
     )

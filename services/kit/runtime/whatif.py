@@ -1,4 +1,4 @@
-"""Every solver on a JSON file, without a platform: `python -m services.<name> what-if <solver> < in.json`.
+"""Run a solver on a JSON file, without a platform: `python -m services.<name> what-if <solver> < in.json`.
 
 A solver is a module `services/<name>/whatif/<solver>.py` with two names: `Input`, a subclass of this module's `Input`
 whose fields are the contract's keys with the spec's defaults, and `solve(input) -> dict`. The same two serve the
@@ -44,7 +44,7 @@ Number = Annotated[float, AllowInfNan(True), BeforeValidator(_read_infinity)]
 
 
 def answer(modules: Mapping[str, str], solver: str, text: str) -> str:
-    """The JSON answer of `solver` (a key of `modules`: solver name → module path) to the JSON object `text`."""
+    """Run a solver on a JSON object; return JSON. modules: solver name → module path."""
     if solver not in modules:
         raise UnknownSolver(f"no what-if solver {solver!r}; choose one of: {', '.join(sorted(modules))}")
     module = import_module(modules[solver])
@@ -60,7 +60,7 @@ def answer(modules: Mapping[str, str], solver: str, text: str) -> str:
 
 
 def run(modules: Mapping[str, str], argv: Sequence[str], stdin: TextIO, stdout: TextIO) -> int:
-    """Answers on standard output; 0, or 2 with `{"error": {"reason", "message"}}` on bad input."""
+    """Run a solver from streams; return 0, or 2 with `{"error": {"reason", "message"}}` on bad input."""
     try:
         if len(argv) != 1 or argv[0] in ("-h", "--help"):
             raise UnknownSolver(
@@ -78,12 +78,12 @@ def run(modules: Mapping[str, str], argv: Sequence[str], stdin: TextIO, stdout: 
 
 
 def main(modules: Mapping[str, str], argv: Sequence[str]) -> int:
-    """`run` on this process's own streams."""
+    """`run` on the process's streams."""
     return run(modules, argv, sys.stdin, sys.stdout)
 
 
 def plain(value: Any) -> Any:
-    """`value` with numpy turned into Python, infinities into "inf" or "-inf" and NaN into "nan"."""
+    """Convert numpy values to Python, infinities to "inf" or "-inf" and NaN to "nan"."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, np.ndarray):
@@ -99,39 +99,39 @@ def plain(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Constant:
-    """NaN, Infinity or -Infinity, which Python reads and JSON does not have."""
+    """NaN, Infinity or -Infinity, which Python parses although JSON lacks them."""
 
     name: str
 
 
 def _read(text: str) -> object:
-    met: list[str] = []
+    constants: list[str] = []
 
     def constant(name: str) -> _Constant:
-        met.append(name)
+        constants.append(name)
         return _Constant(name)
 
     try:
         document = json.loads(text, parse_constant=constant)
-        place = next(_places(document), "input") if met else ""
+        path = next(_paths(document), "input") if constants else ""
     except (ValueError, RecursionError) as error:
         raise NotJson(f"the input is not JSON, or nested too deeply: {error}") from error
-    if met:
-        raise NotJson(f'{place}: {met[0]} is not JSON; write infinity as the string "inf"')
+    if constants:
+        raise NotJson(f'{path}: {constants[0]} is not JSON; write infinity as the string "inf"')
     return document
 
 
-def _places(value: object, here: str = "") -> Iterator[str]:
-    """Where constants stand in a document, in its order."""
+def _paths(value: object, here: str = "") -> Iterator[str]:
+    """Yield the paths of constants in a document, in order."""
     if isinstance(value, _Constant):
         yield here or "input"
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
-        yield from _places(item, f"{here}.{key}" if here else str(key))
+        yield from _paths(item, f"{here}.{key}" if here else str(key))
 
 
 def _describe(error: ValidationError) -> str:
-    """One line per problem: where, what, and what was received."""
+    """Describe each problem: path, message, received value."""
     lines = []
     for item in error.errors()[:5]:
         where = ".".join(str(part) for part in item["loc"]) or "input"

@@ -1,9 +1,8 @@
-"""Long computations in processes of their own, which are killed when nobody waits for the answer any more.
+"""Worker processes for long computations; cancelling a call kills its worker.
 
-A thread cannot be stopped: what an abandoned caller asked for would go on and take the time of everybody else. Workers
-are forked from a small server process that has imported what they need, so a new one costs milliseconds; they are kept
-for the next question, and none outlives the service (see `lifeline`). Jobs and answers pass through a socket pair that
-only the service and its own worker hold.
+A thread cannot be stopped, so an abandoned computation would take the time of other callers. Workers are forked from a
+small server process that has imported their modules, so a new one costs milliseconds. They are reused, and none
+outlives the service (see `exit_with_parent`). Jobs and results pass through a socket pair between service and worker.
 """
 
 from __future__ import annotations
@@ -33,27 +32,27 @@ WHAT_IF_NICENESS, PLANNING_NICENESS = 3, 1
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 _context = multiprocessing.get_context("forkserver")
-_starting = threading.Lock()  # the standard library's list of children is not made for several threads
+_starting = threading.Lock()  # the standard library's list of children is not thread-safe
 _preloaded: set[str] = set()
 
 
 class TooManyQuestions(Exhausted):
-    """A caller has asked more at once than one caller may."""
+    """A caller exceeds its number of concurrent questions."""
 
 
 class QuestionTooLarge(TooLarge):
-    """The answer needs more memory than there is."""
+    """The computation needs more memory than is available."""
 
 
 class WorkerLost(Unavailable):
-    """The process that worked on the answer is gone."""
+    """The worker process ended before it answered."""
 
 
 class Workers:
-    """At most `most` processes at a time; whoever comes later waits.
+    """A pool of at most `most` processes; further calls wait.
 
-    niceness: how far they stand back for the rest of the machine.  per_caller: questions one caller may have under way
-    or waiting, 0 for no limit.  preload: modules that every worker needs.
+    niceness: nice value of the processes. per_caller: running and waiting calls of one caller, 0 for no limit. preload:
+    modules that every worker imports.
     """
 
     def __init__(self, most: int, *, niceness: int, per_caller: int = 0, preload: Sequence[str] = ()) -> None:
@@ -66,20 +65,22 @@ class Workers:
         _context.set_forkserver_preload(sorted(_preloaded))
 
     async def run(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
-        """`function(*arguments)`, computed in a worker; a cancelled call kills it.
+        """Call `function(*arguments)` in a worker; cancelling the call kills the worker.
 
-        The function is one of a module, not a closure; its errors are raised here.
+        The function must belong to a module; its errors are raised here.
         """
         caller = current_principal()
         name = f"{caller.role} {caller.subject}"
         if 0 < self._per_caller <= self._of_caller[name]:
-            raise TooManyQuestions(f"you have {self._per_caller} questions under way; wait for the answer to one")
+            raise TooManyQuestions(
+                f"you have {self._per_caller} questions under way, the limit; wait for the answer to one"
+            )
         job = _Job()
         self._of_caller[name] += 1
         self._jobs.add(job)
         try:
             done = asyncio.get_running_loop().run_in_executor(self._threads, self._do, job, function, arguments)
-            good, answer = await done
+            succeeded, answer = await done
         except BaseException:
             job.abandon()
             raise
@@ -88,17 +89,17 @@ class Workers:
             self._of_caller[name] -= 1
             if not self._of_caller[name]:
                 del self._of_caller[name]
-        if not good:
+        if not succeeded:
             raise cast(Exception, answer)
         return cast(T, answer)
 
     def warm(self) -> None:
-        """Starts a first worker in the background, unless there is one: somebody will need it soon."""
+        """Start a first worker in the background, for a call that is expected soon."""
         if not self._idle and not self._jobs:
             self._threads.submit(lambda: self._idle.append(self._take()))
 
     async def close(self) -> None:
-        """Ends every worker."""
+        """Kill every worker."""
         for job in list(self._jobs):
             job.abandon()
         await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
@@ -106,18 +107,18 @@ class Workers:
             self._idle.pop().end()
 
     def _do(self, job: _Job, function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[bool, Any]:
-        """One job, from a thread that waits for the worker."""
+        """Run a job on a worker; called from a thread, which waits."""
         worker = self._take()
         try:
             if job.begin(worker):
-                worker.line.send((function, arguments))
-                answer = worker.line.recv()
+                worker.connection.send((function, arguments))
+                answer = worker.connection.recv()
                 job.finish()
             else:
-                answer = False, WorkerLost("nobody waits for this any more")
+                answer = False, WorkerLost("the caller cancelled this call")
         except (EOFError, OSError) as error:
             worker.end()
-            raise WorkerLost("the process that worked on this was ended; ask again, perhaps for less") from error
+            raise WorkerLost("the worker process was killed; ask again, perhaps with a smaller input") from error
         except BaseException:
             worker.end()
             raise
@@ -135,33 +136,33 @@ class Workers:
 
 @dataclass(slots=True, eq=False)
 class _Worker:
-    """A process, the line to it, and the end of the pipe whose closing ends it."""
+    """A process, the connection to it, and the end of the pipe whose closing ends it."""
 
     process: ForkServerProcess
-    line: Connection
-    lifeline: Connection
+    connection: Connection
+    parent_end: Connection
 
     @classmethod
     def start(cls, niceness: int) -> _Worker:
-        line, other_line = _context.Pipe()
-        held, lifeline = _context.Pipe(duplex=False)
-        process = _context.Process(target=_serve, args=(other_line, held, niceness), daemon=True)
+        connection, child_connection = _context.Pipe()
+        child_end, parent_end = _context.Pipe(duplex=False)
+        process = _context.Process(target=_serve, args=(child_connection, child_end, niceness), daemon=True)
         with _starting:
             process.start()
-        other_line.close()
-        held.close()
-        return cls(process, line, lifeline)
+        child_connection.close()
+        child_end.close()
+        return cls(process, connection, parent_end)
 
     def end(self) -> None:
         self.process.kill()
         self.process.join()
-        self.line.close()
-        self.lifeline.close()
+        self.connection.close()
+        self.parent_end.close()
 
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    """One call: which worker is at it, and whether anybody still waits."""
+    """One call: the worker that runs it, and whether the caller gave up."""
 
     worker: _Worker | None = None
     abandoned: bool = False
@@ -183,31 +184,31 @@ class _Job:
                 self.worker.process.kill()
 
 
-def _serve(line: Connection, held: Connection, niceness: int) -> None:
-    """A worker's life: one question after the other until the line is cut."""
-    exit_when_closed(held.fileno())
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the service's to answer
+def _serve(connection: Connection, child_end: Connection, niceness: int) -> None:
+    """Run jobs in a worker until the connection closes."""
+    exit_when_closed(child_end.fileno())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the service handles Ctrl-C
     os.nice(niceness)
     with contextlib.suppress(OSError):  # not Linux
-        Path("/proc/self/oom_score_adj").write_text("900")  # when memory runs out, a worker dies and not the service
+        Path("/proc/self/oom_score_adj").write_text("900")  # when memory runs out, the kernel kills a worker first
     while True:
         try:
-            function, arguments = line.recv()
+            function, arguments = connection.recv()
         except EOFError:
             return
-        line.send(_answer(function, arguments))
+        connection.send(_answer(function, arguments))
 
 
 def _answer(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[bool, Any]:
     try:
         return True, function(*arguments)
     except MemoryError:
-        return False, QuestionTooLarge("the answer needs more memory than there is; ask for less")
+        return False, QuestionTooLarge("the computation needs more memory than is available; use a smaller input")
     except Exception as error:
-        told = "".join(traceback.format_exception(error))
+        text = "".join(traceback.format_exception(error))
         try:
-            sound = copy.copy(error)  # rebuilt from its arguments, as it will be on the other side
+            rebuilt = copy.copy(error)  # from its arguments, as unpickling will
         except Exception:
-            return False, RuntimeError(told)
-        sound.add_note(told)
-        return False, sound
+            return False, RuntimeError(text)
+        rebuilt.add_note(text)
+        return False, rebuilt

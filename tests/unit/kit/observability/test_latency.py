@@ -20,7 +20,7 @@ def test_one_call_is_all_there_is_to_know_and_none_is_nothing() -> None:
 
 
 def test_calls_of_long_ago_are_forgotten() -> None:
-    window = LatencyWindow(kept=2)
+    window = LatencyWindow(size=2)
     for seconds in (9.0, 1.0, 2.0):
         window.add(seconds)
     assert window.summary() == {"calls": 2.0, "p50_seconds": 1.0, "p95_seconds": 2.0}

@@ -58,7 +58,7 @@ async def asked_anew(folder: Path, address: str) -> str:
 async def test_a_new_authority_replaces_the_old_one_while_services_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(certificates, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(certificates, "CHECK_SECONDS", 0.0)
     place = tmp_path / "certs"
     folders = make_certificates(place, HOSTS, 30)
     outdated = shutil.copytree(folders["gateway"], tmp_path / "outdated")
@@ -92,7 +92,7 @@ async def test_while_both_authorities_are_accepted_old_certificates_work(tmp_pat
 
 def test_files_that_are_being_replaced_have_not_changed(tmp_path: Path) -> None:
     folder = make_certificates(tmp_path, HOSTS, 30)["gateway"]
-    watched = certificates.Watched(folder)
+    watched = certificates.CertificateFolder(folder)
     assert not watched.has_changed()
     (folder / "cert.pem").rename(folder / "excluded_because")
     assert not watched.has_changed()

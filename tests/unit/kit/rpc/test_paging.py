@@ -22,7 +22,7 @@ def test_a_page_that_cannot_be_is_refused_with_the_bounds(limit: int) -> None:
 
 @pytest.mark.parametrize("cursor", ["-1", "1.5", "x", "9" * 19, "1\n", "' OR 1=1"])
 def test_a_cursor_no_list_gave_out_is_refused(cursor: str) -> None:
-    with pytest.raises(BadCursor, match="use next_cursor of the page before"):
+    with pytest.raises(BadCursor, match="use next_cursor of the previous page"):
         read_page(10, cursor, NUMBER)
 
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from services.kit.database.engine import Database
-from services.kit.runtime.clock import LOOK_SECONDS, SharedClock
+from services.kit.runtime.clock import SYNC_SECONDS, SharedClock
 from services.kit.runtime.settings import ServiceSettings
 
 
@@ -42,11 +42,11 @@ async def test_a_jump_of_the_machine_s_clock_is_followed_slowly(sqlite: Database
     hands.shown -= 3600.0
     assert clock.now() == 1_000_000.0
     for look in (1, 2):
-        hands.pass_by(LOOK_SECONDS)
+        hands.pass_by(SYNC_SECONDS)
         before = clock.now()
-        await clock.look()
+        await clock.sync()
         assert before - clock.now() == pytest.approx(1.5)
-        assert clock.now() == pytest.approx(1_000_000.0 + look * (LOOK_SECONDS - 1.5))
+        assert clock.now() == pytest.approx(1_000_000.0 + look * (SYNC_SECONDS - 1.5))
     await sqlite.close()
 
 
@@ -54,11 +54,11 @@ async def test_a_clock_that_was_never_set_is_put_right_at_once(sqlite: Database)
     hands = Hands()
     hands.shown = 0.0
     clock = SharedClock(sqlite, hands, hands.count)
-    hands.pass_by(LOOK_SECONDS)
+    hands.pass_by(SYNC_SECONDS)
     hands.shown = 2_000_000.0
-    await clock.look()
+    await clock.sync()
     assert clock.now() == pytest.approx(2_000_000.0)
-    assert clock.began_at == pytest.approx(2_000_000.0 - LOOK_SECONDS)
+    assert clock.began_at == pytest.approx(2_000_000.0 - SYNC_SECONDS)
     await sqlite.close()
 
 
