@@ -7,8 +7,8 @@ from services.pricing.whatif import SOLVERS
 
 
 async def serve() -> None:
-    """Serves until SIGTERM or SIGINT."""
-    # Imported here so that a what-if question does not wait for the server's libraries.
+    """Serve until SIGTERM or SIGINT."""
+    # Imported here so that a what-if question does not load the server's libraries.
     from services.kit.runtime import process
     from services.pricing.app import App
     from services.pricing.settings import PricingSettings
@@ -19,7 +19,7 @@ async def serve() -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Serves with no arguments, or answers a what-if question."""
+    """Serve with no arguments, or answer a what-if question."""
     if argv[:1] == ["what-if"]:
         return whatif.main(SOLVERS, argv[1:])
     if argv:

@@ -1,4 +1,4 @@
-"""The pricing engine put together: the only file that knows all the others."""
+"""Composition root of the pricing engine: the only file that knows all the others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SERVICES = pricing_pb2.DESCRIPTOR.services_by_name
 
 
 class App:
-    """A running pricing engine: `start`, then `stop`. `address` with port 0 takes a free port (see `port`)."""
+    """A pricing engine: `start`, then `stop`. With port 0 in `address` it takes a free port (see `port`)."""
 
     def __init__(self, settings: PricingSettings, address: str, clock: Clock | None = None) -> None:
         self._database = Database(settings.database_for("pricing"), "pricing")
@@ -49,17 +49,17 @@ class App:
 
     @property
     def port(self) -> int:
-        """The port it answers on."""
+        """The port it listens on."""
         return self._server.port
 
     async def start(self) -> None:
-        """Brings the tables up to date and begins to answer."""
+        """Migrate the database, then serve."""
         await self._database.migrate("services.pricing")
         await self._shared.start()
         await self._server.start()
 
     async def stop(self) -> None:
-        """Lets open calls end and closes everything."""
+        """Finish open calls, then close everything."""
         await self._server.stop()
         await self._questions.close()
         await self._workers.close()

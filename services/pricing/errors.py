@@ -1,4 +1,4 @@
-"""What the pricing engine refuses, each one of the kit's kinds."""
+"""Errors of the pricing engine, each one of the kit's kinds."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from services.kit.errors import AlreadyExists, Conflict, Exhausted, InvalidInput
 
 
 class BadAmount(InvalidInput):
-    """Not an amount of micro-credits that can be moved."""
+    """An amount of micro-credits out of range."""
 
 
 class BadName(InvalidInput):
-    """Not a name that an account, a task or a key can have."""
+    """An account, task or key with an invalid name."""
 
 
 class BadRound(InvalidInput):
-    """Rounds count from 1, and every device is in a round once."""
+    """A round below 1, or a device that occurs twice in a round."""
 
 
 class BadPeriod(InvalidInput):
-    """A period ends before it begins, or a δ is no probability."""
+    """A period that ends before it begins, or a δ outside (0, 1)."""
 
 
 class UnknownAccount(NotFound):
@@ -34,7 +34,7 @@ class UnknownEscrow(NotFound):
 
 
 class DepositDiffers(AlreadyExists):
-    """A deposit with that key exists and is another one."""
+    """The key belongs to a deposit of another amount."""
 
 
 class EscrowDiffers(AlreadyExists):
@@ -42,7 +42,7 @@ class EscrowDiffers(AlreadyExists):
 
 
 class SettlementDiffers(AlreadyExists):
-    """The round was settled for other work."""
+    """The round was settled for different work."""
 
 
 class QuoteDiffers(AlreadyExists):
@@ -50,8 +50,8 @@ class QuoteDiffers(AlreadyExists):
 
 
 class EscrowReleased(Conflict):
-    """The task's escrow went back to its publisher."""
+    """The task's escrow was released to its publisher."""
 
 
 class InsufficientFunds(Exhausted):
-    """The publisher's account does not hold what the escrow needs."""
+    """The publisher's account holds less than the escrow needs."""

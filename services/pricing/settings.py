@@ -8,7 +8,7 @@ from services.kit.runtime.settings import ServiceSettings
 
 
 class PricingSettings(ServiceSettings):
-    """What every service knows, and what the platform takes for itself."""
+    """The settings of every service, and the platform's fee."""
 
     fee_parts_per_million: int = Field(
         default=0, ge=0, le=1_000_000, description="Fee on what a round pays, from the escrow, after the devices."

@@ -1,4 +1,4 @@
-"""Tables of the pricing engine. The book (entries, postings, payments) is append-only: triggers refuse all else."""
+"""Tables of the pricing engine. Triggers make the ledger (entries, postings, payments) append-only."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import sqlalchemy as sa
 metadata = sa.MetaData()
 
 Real: sa.Double[float] = sa.Double()
-# Ids sort by their bytes on both databases, so that cursors and prefixes mean the same.
+# Ids sort by their bytes on both databases, so cursors and prefixes behave the same.
 Id = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
-# One row: the end of the chain. Whoever writes to the book locks it first.
+# One row: the end of the chain. Writers to the ledger lock it first.
 book = sa.Table(
     "book",
     metadata,
@@ -31,13 +31,13 @@ entries = sa.Table(
     sa.Column("kind", sa.Text, nullable=False),
     sa.Column("key", sa.Text, nullable=False, unique=True),
     sa.Column("note", sa.Text, nullable=False),
-    # SHA-256 of the payments that the entry makes; empty when it makes none.
+    # SHA-256 of the entry's payments; empty without payments.
     sa.Column("attachment", sa.Text, nullable=False),
     sa.Column("postings", sa.Integer, nullable=False),
     sa.Column("hash", sa.Text, nullable=False),
 )
 
-# Postings are written before the entry that seals them, which is why the reference is checked at the commit.
+# Postings are written before the entry that seals them, so the foreign key is deferred to the commit.
 postings = sa.Table(
     "postings",
     metadata,
@@ -56,7 +56,7 @@ postings = sa.Table(
     sqlite_with_rowid=False,
 )
 
-# Nothing is posted to an owner's account: what it shows is what its devices hold together (store/book.py).
+# Owners' accounts have no postings: their balance is the sum of their devices' (store/ledger_store.py).
 accounts = sa.Table(
     "accounts",
     metadata,
@@ -88,7 +88,7 @@ settlements = sa.Table(
     sa.Column("owed", sa.BigInteger, nullable=False),
     sa.Column("paid", sa.BigInteger, nullable=False),
     sa.Column("escrow", sa.BigInteger, nullable=False),
-    # SHA-256 of the work delivered: what a repeat must bring again.
+    # SHA-256 of the delivered work; a repeat must bring the same.
     sa.Column("digest", sa.Text, nullable=False),
 )
 
@@ -127,7 +127,7 @@ quotes = sa.Table(
     sa.Column("round", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("incentive", sa.Text, nullable=False),
     sa.Column("status", sa.Text, nullable=False),
-    # Micro-credits shared out by quality, besides what the offers bring.
+    # Micro-credits divided by quality, in addition to the offers.
     sa.Column("pot", sa.BigInteger, nullable=False),
     sa.Column("offers", sa.Text, nullable=False),
     sa.Column("details", sa.Text, nullable=False),
@@ -151,7 +151,7 @@ privacy_charges = sa.Table(
     sqlite_with_rowid=False,
 )
 
-# Charges of one kind added up (domain/ledger_privacy.py), so that a report does not read the history.
+# Sums of charges of one kind (domain/ledger_privacy.py), so that a report does not read the history.
 privacy_totals = sa.Table(
     "privacy_totals",
     metadata,

@@ -1,4 +1,4 @@
-"""Attacks on trust: each line of what was tried on a running platform, and the honest path beside it."""
+"""Attacks on trust: each attempt on a running platform, and the honest path beside it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TWELVE = [START - 4 * HOURS * (k + 1) for k in range(12)]
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    """A real registry over gRPC, its clock in the test's hand."""
+    """A real registry over gRPC, with a clock that the test sets."""
     set_principal(SERVICE)
     result, channel = await open_world(TrustSettings(data_dir=tmp_path, drain_seconds=1, insecure=True), Hand())
     yield result
@@ -37,7 +37,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 async def people(world: World, count: int) -> list[str]:
-    """Devices of as many owners."""
+    """Devices of `count` different owners."""
     return [(await world.devices(1, owner=f"owner {k}"))[0] for k in range(count)]
 
 
@@ -48,13 +48,13 @@ def report(name: str, a: str, b: str, *, good: bool, at: float = START, seconds:
 
 
 async def says(world: World, device: str, *reports: pb.Interaction) -> pb.RecordInteractionsReply:
-    """Reports of one device in its own name."""
+    """Record reports of one device in its own name."""
     with acting_as(Principal("device", device)):
         return await world.trust.RecordInteractions(pb.RecordInteractionsRequest(interactions=reports))
 
 
 async def witnessed(world: World, a: str, b: str, *at: float, good: bool = True) -> None:
-    """Rounds as the platform saw them."""
+    """Record rounds that the platform witnessed."""
     rounds = [report(f"tsk_{a[-6:]}{b[-6:]}.{k}", a, b, good=good, at=moment) for k, moment in enumerate(at)]
     await world.trust.RecordInteractions(pb.RecordInteractionsRequest(interactions=rounds))
 
@@ -80,17 +80,17 @@ async def test_a_strangers_twelve_made_up_positives_make_it_nobodys_head(world: 
         )
         assert (reply.recorded, reply.unconfirmed) == (12, 12)
     assert [await trust(world, other, stranger) for other in friends] == [0.0] * 4
-    told = await world.trust.ExplainTrust(pb.ExplainTrustRequest(device_a=friends[0], device_b=stranger))
-    assert (told.unconfirmed_count, told.positive_count) == (12, 0)
-    assert "12 good interactions count when the other end reports them too" in told.text
+    explanation = await world.trust.ExplainTrust(pb.ExplainTrustRequest(device_a=friends[0], device_b=stranger))
+    assert (explanation.unconfirmed_count, explanation.positive_count) == (12, 0)
+    assert "12 good interactions count when the other end reports them too" in explanation.text
     listed = await world.trust.ListInteractions(pb.ListInteractionsRequest(device_a=stranger))
     assert {item.state for item in listed.interactions} == {enums_pb2.INTERACTION_STATE_UNCONFIRMED}
-    # The honest path: those who did meet, both say so.
+    # The honest path: both ends report a real meeting.
     for other in friends[1:]:
         await world.meet(friends[0], other, *TWELVE)
     assert min([await trust(world, friends[0], other) for other in friends[1:]]) >= THRESHOLD
     assert await head_of(world, stranger, *friends) == friends[0]
-    # What nobody confirms expires, and cannot be confirmed any more.
+    # Unconfirmed reports expire, and can no longer be confirmed.
     world.clock.time += 7 * DAY_SECONDS
     await says(world, friends[0], *(report(f"late{at}", stranger, friends[0], good=True, at=at) for at in TWELVE))
     assert await trust(world, friends[0], stranger) == 0.0
@@ -99,14 +99,14 @@ async def test_a_strangers_twelve_made_up_positives_make_it_nobodys_head(world: 
 
 
 async def test_a_device_that_only_shows_up_is_never_trusted_with_raw_updates(world: World) -> None:
-    """Zeros delivered once were worth 1.0 to everybody; a thousand rounds are now worth half."""
+    """A thousand rounds of zeros lift trust to 0.5 at most."""
     lazy, honest, friend = await people(world, 3)
     await witnessed(world, lazy, honest, START)
     assert await trust(world, lazy, honest) == pytest.approx(1 / 6)
     await witnessed(world, honest, friend, *(START - 3 * HOURS * k for k in range(1_000)))
     many = await trust(world, honest, friend)
     assert 0.45 < many <= 0.5 < THRESHOLD
-    # The honest path: who also meets gets there, and rounds help on the way.
+    # The honest path: devices that also meet reach the threshold, and rounds help.
     await world.meet(honest, friend, *TWELVE)
     assert await trust(world, honest, friend) >= THRESHOLD
     # Misconduct counts in full, whatever was witnessed before.
@@ -126,8 +126,8 @@ async def test_eight_thousand_own_positives_do_not_drown_fifty_negatives(world: 
     # Bad reports of no length would dilute the bad ones, if there were no bound.
     await says(world, villain, *(report(f"thin {k}", villain, victim, good=False, seconds=0.0) for k in range(2_000)))
     assert await trust(world, villain, victim) == 0.0
-    told = await world.trust.ExplainTrust(pb.ExplainTrustRequest(device_a=victim, device_b=villain))
-    assert told.negative_sum == pytest.approx(8.0, abs=0.01)  # of a day, eight count
+    explanation = await world.trust.ExplainTrust(pb.ExplainTrustRequest(device_a=victim, device_b=villain))
+    assert explanation.negative_sum == pytest.approx(8.0, abs=0.01)  # of a day, eight count
     assert await trust(world, friend, victim) >= THRESHOLD
 
 
@@ -151,8 +151,8 @@ async def test_own_bad_reports_cannot_fill_a_day_to_silence_a_victim(world: Worl
         await world.meet(other, victim, *TWELVE)
     early = [report(f"own {k}", villain, victim, good=False, at=START - 1_000 - k) for k in range(8)]
     await says(world, villain, *early)
-    told = [report(f"bad {k}", victim, villain, good=False, at=START - 500 - k) for k in range(50)]
-    await says(world, victim, *told)
+    reports = [report(f"bad {k}", victim, villain, good=False, at=START - 500 - k) for k in range(50)]
+    await says(world, victim, *reports)
     full = await world.trust.ExplainTrust(pb.ExplainTrustRequest(device_a=victim, device_b=villain))
     for other in others:  # 112 newer bad units about others leave no room for those about the victim
         await says(world, villain, *(report(f"{other}{k}", villain, other, good=False) for k in range(8)))
@@ -172,7 +172,7 @@ async def test_own_bad_reports_cannot_fill_a_day_to_silence_a_victim(world: Worl
 
 async def test_devices_of_an_owner_turned_bad_do_not_supply_clean_identities(world: World) -> None:
     (bad, spare, begun), (victim,) = await world.devices(3, owner="Mallory"), await world.devices(1, owner="Victim")
-    (phone, laptop), (clean,) = await world.devices(2, owner="Honest"), await world.devices(1, owner="Nobody")
+    (phone, laptop), (clean,) = await world.devices(2, owner="Honest"), await world.devices(1, owner="Clean")
     await says(world, begun, report("early", begun, victim, good=True))  # a pair that waits has not begun
     for day in range(3):
         at = START - day * DAY_SECONDS
@@ -182,7 +182,7 @@ async def test_devices_of_an_owner_turned_bad_do_not_supply_clean_identities(wor
         await world.meet(device, victim, *TWELVE)
     assert [await trust(world, device, victim) for device in (spare, begun)] == [0.0, 0.0]
     assert await trust(world, clean, victim) >= THRESHOLD
-    # The honest path: a good record is no debt, and one bad report does not make a tie out of it.
+    # The honest path: a good record is not a debt, and one bad report does not turn it into a tie.
     await world.meet(phone, victim, *TWELVE)
     await says(world, laptop, report("bad", laptop, victim, good=False, seconds=1.0))
     assert await trust(world, laptop, victim) == 0.0
@@ -192,8 +192,8 @@ async def test_devices_of_an_owner_turned_bad_do_not_supply_clean_identities(wor
 
 async def test_friendship_cannot_be_declared_for_the_other_side(world: World) -> None:
     (mallory,), (victim,) = await world.devices(1, owner="Mallory"), await world.devices(1, owner="Victim")
-    found = await world.registry.GetDevices(pb.GetDevicesRequest(device_ids=[mallory, victim]))
-    hers, his = (device.owner_id for device in found.devices)
+    reply = await world.registry.GetDevices(pb.GetDevicesRequest(device_ids=[mallory, victim]))
+    hers, his = (device.owner_id for device in reply.devices)
 
     async def declare(device: str, own: str, other: str) -> pb.Relation:
         with acting_as(Principal("device", device, own)):
@@ -230,7 +230,7 @@ async def test_a_new_device_does_not_wash_its_owner_white(world: World) -> None:
     await witnessed(world, fresh, victim, *(START - HOURS * k for k in range(8)))
     await world.meet(fresh, victim, *TWELVE)
     assert await trust(world, fresh, victim) == 0.0  # 20 good against 2 · 24 bad of the owner
-    (clean,) = await world.devices(1, owner="Nobody")
+    (clean,) = await world.devices(1, owner="Clean")
     await witnessed(world, clean, victim, *(START - HOURS * k for k in range(8)))
     assert await trust(world, clean, victim) == pytest.approx(0.5, abs=0.01)  # without a record
     # The honest path: a new phone of an honest owner begins with half of what its owner earned.
@@ -239,8 +239,8 @@ async def test_a_new_device_does_not_wash_its_owner_white(world: World) -> None:
     # What was handed down is not handed down again: the next device begins with no more.
     third = (await world.register(await world.token(await world.owner("Honest")), "third")).device.id
     assert await trust(world, third, victim) == pytest.approx(await trust(world, heir, victim), abs=1e-6)
-    told = await world.trust.ExplainTrust(pb.ExplainTrustRequest(device_a=heir, device_b=victim))
-    assert (told.positive_count, "begins with their owners' record" in told.text) == (0, True)
+    explanation = await world.trust.ExplainTrust(pb.ExplainTrustRequest(device_a=heir, device_b=victim))
+    assert (explanation.positive_count, "begins with their owners' record" in explanation.text) == (0, True)
 
 
 @pytest.mark.parametrize("edges", [0, 1, 5])
@@ -265,7 +265,7 @@ async def test_sybils_get_no_more_than_their_real_edges_carry(world: World, edge
     tied = {(row, column): value for row, column, value in across if value > 0.2}
     assert tied.keys() == {(k, 8 + k) for k in range(edges)}
     assert all(value < 0.75 for value in tied.values())  # what twelve confirmed meetings carry
-    # Everybody else trusts sybils through those edges at most a fifth of what the path carries; none without edges.
+    # All others trust sybils through those edges at most a fifth of what the path carries; none without edges.
     assert all(value <= 0.2 * 0.75 for row, column, value in across if (row, column) not in tied)
     assert bool(across) == bool(edges)
     inside = [value for row, column, value in zip(result.rows, result.columns, result.trust, strict=True) if column < 8]

@@ -212,7 +212,6 @@ class Opener:
                     pricing.Participant(
                         device_id=assignment.device_id,
                         samples=assignment.samples,
-                        owner_id=here.devices[assignment.device_id].owner_id,
                         counted=counted[assignment.device_id],
                     )
                     for assignment in assignments

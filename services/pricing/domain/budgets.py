@@ -1,4 +1,4 @@
-"""The market for privacy budgets: what every device gains, what the round costs, what all of them are worth together.
+"""The market for privacy budgets: each device's utility, the cost of a round, and the welfare of all devices.
 
 [MPPFL] Multi-Hop Privacy Propagation for Differentially Private Federated Learning in Social Networks, section 2.4.
 
@@ -30,7 +30,7 @@ class InvalidMarket(InvalidInput):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Market:
-    """Who leaks to whom and what everybody cares about; arrays have one entry per device.
+    """Who leaks to whom, and the costs and weights of each device; arrays have one entry per device.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Market:
         return self.risk_weight * self.leakage.row_sum_limit
 
     def target(self, price: float) -> Vector:
-        """m_i = (r − b_i)/(2a_i): the exposure every device would choose for itself at this price."""
+        """m_i = (r − b_i)/(2a_i): the exposure each device would choose at this price if it were alone."""
         return np.asarray((price - self.cost_linear) / (2.0 * self.cost_quadratic))
 
     def exposure(self, budgets: Vector) -> Vector:
@@ -101,13 +101,13 @@ def check_price(price: float) -> None:
 
 
 def check_round(round_number: int) -> None:
-    """Refuse a round before the first: the cost divides by t."""
+    """Refuse a round below 1: the cost divides by t."""
     if round_number < 1:
         raise InvalidMarket(f"rounds count from 1, got {round_number}")
 
 
 def external_risk(market: Market, budgets: Vector) -> Vector:
-    """R = Σρ: what every device suffers from the others' budgets."""
+    """R = Σρ: the risk each device bears from the others' budgets."""
     return market.leakage.apply(budgets)
 
 
@@ -124,7 +124,7 @@ def welfare(market: Market, price: float, budgets: Vector) -> float:
 
 
 def accuracy_loss(market: Market, budgets: Vector, round_number: int) -> float:
-    """(1/t) Σ ε_i/ρ_i, the noise part of the accuracy bound ([MPPFL] eq. 1); +inf if one that counts left."""
+    """(1/t) Σ ε_i/ρ_i, the noise part of the accuracy bound ([MPPFL] eq. 1); +inf if ρ_i = 0 where ε_i > 0."""
     counts = market.accuracy_weight > 0
     if (budgets[counts] <= 0).any():
         return math.inf

@@ -1,12 +1,12 @@
-"""The prices a platform with a budget offers correlated users so that the sum it collects is as accurate as can be.
+"""The prices that make a sum of correlated users' answers as accurate as the platform's budget allows.
 
 [CAPP] Correlation-Aware and Personalized Privacy-Preserving Data Collection, section III.B.
 
 Adding all U_i ≥ 0 to the budget leaves h(Λ) = B − Σ_i c_i(Λ) ≥ 0, free of the prices and increasing in Λ, so the least
 total variance is one scalar root; a second equation then finds prices whose equilibrium it is, with every U_i = 0.
 
-Unlike [CAPP] problem P2 (everybody strictly inside, one common base), which asks negative variances of 6 to 30 users in
-every setting of the paper, the default "pivot" prices put one user inside and the others at a bound.
+Unlike [CAPP] problem P2 (every user strictly inside, one common base), which asks negative variances of 6 to 30 users
+in every setting of the paper, the default "pivot" prices put one user inside and the others at a bound.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
-import scipy  # its parts come when they are first used
+import scipy  # loads its submodules on first use
 
 from services.pricing.domain.complementarity import Mask
 from services.pricing.domain.correlated_users import Survey, marginal, privacy_cost
@@ -31,7 +31,7 @@ _LARGEST = 1e300  # stands for infinity where an unbounded variance must be a nu
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tariff:
-    """Prices and the variances they bring about.
+    """Prices and the variances at their equilibrium.
 
     Attributes
     ----------
@@ -52,11 +52,11 @@ class Tariff:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Collection:
-    """What the platform can collect for its budget, and how.
+    """The accuracy that a budget buys, and the prices.
 
     Attributes
     ----------
-    status : "tight" (all of B is spent and every U_i = 0), "saturated" (everybody at q_lo, money left), "infeasible"
+    status : "tight" (all of B is spent and every U_i = 0), "saturated" (every user at q_lo, money left), "infeasible"
         (B buys not even the noisiest answer), "no positive prices".
     total : Λ, nan when infeasible.
     tariff : None when infeasible or when no positive prices exist.
@@ -70,13 +70,13 @@ class Collection:
 
 
 def required(survey: Survey, total: float) -> Vector:
-    """What every user must be paid at least: c_i(Λ), and nothing where nothing can betray those it cares about."""
+    """The least payment to each user, c_i(Λ); 0 for a user whose own and cared-for privacy nothing can reveal."""
     cost = privacy_cost(survey, total)
     return np.where(np.isneginf(cost), 0.0, cost)
 
 
 def collect(survey: Survey, budget: float, prices: Prices = "pivot", *, positive: bool = True) -> Collection:
-    """The most accurate collection for `budget`. `positive` demands θ_i > 0 of common prices."""
+    """Return the most accurate collection for `budget`. `positive` requires θ_i > 0 of common prices."""
 
     def surplus(total: float) -> float:
         return budget - float(required(survey, total).sum())
@@ -89,7 +89,7 @@ def collect(survey: Survey, budget: float, prices: Prices = "pivot", *, positive
     if budget < least:
         return Collection("infeasible", math.nan, None, least)
     total = _root(surplus, lowest, highest)
-    if math.isinf(survey.variance_high):  # nobody's variance exceeds the total, so that bound changes nothing
+    if math.isinf(survey.variance_high):  # no user's variance exceeds the total, so that bound changes nothing
         survey = replace(survey, variance_high=total)
     tariff = _TARIFFS[prices](survey, total, positive)
     return Collection("tight" if tariff is not None else "no positive prices", total, tariff, least)
@@ -100,13 +100,13 @@ def _root(surplus: Callable[[float], float], lowest: float, highest: float) -> f
     while high < highest and surplus(high) < 0:
         low, high = high, 2.0 * high
     high = min(high, highest)
-    if surplus(high) <= 0:  # the budget is exactly the least one
+    if surplus(high) <= 0:  # the budget is exactly the least feasible one
         return high
     return float(scipy.optimize.brentq(surplus, low, high, xtol=1e-300, rtol=8.9e-16, maxiter=500))
 
 
 def _saturated(survey: Survey, prices: Prices) -> Tariff:
-    """Everybody at q_lo, paid its cost; a hair on the base makes the equilibrium of pivot prices strict."""
+    """All users at q_lo, each paid its cost; a slightly raised base makes the equilibrium of pivot prices strict."""
     low = survey.variance_low
     total = survey.users * low
     cost, f = required(survey, total), marginal(survey, total)
@@ -120,7 +120,7 @@ def _saturated(survey: Survey, prices: Prices) -> Tariff:
 
 
 def _personal(survey: Survey, total: float, positive: bool) -> Tariff | None:
-    """θ_i = f_i, r_i = c_i + f_i q_i, q_i = Λ/n: always possible, one base per user ([CAPP] eq. 21 read so)."""
+    """θ_i = f_i, r_i = c_i + f_i q_i, q_i = Λ/n: always feasible, one base per user ([CAPP] eq. 21 read this way)."""
     cost, f = required(survey, total), marginal(survey, total)
     variances = np.full(survey.users, total / survey.users)
     return Tariff(cost + f * variances, f, variances)
@@ -158,7 +158,7 @@ def _pivot(survey: Survey, total: float, positive: bool) -> Tariff | None:
 
 
 def _fill(must: Mask, may: Mask, dear: Vector, tops: int) -> Mask:
-    """The users at q_hi: all that must, then of those that may the dearest."""
+    """The users at q_hi: all that must be, then the dearest of those that may be."""
     top = must.copy()
     extra = np.flatnonzero(may & ~must)
     top[extra[np.argsort(-dear[extra], kind="stable")][: tops - int(must.sum())]] = True
@@ -166,10 +166,10 @@ def _fill(must: Mask, may: Mask, dear: Vector, tops: int) -> Mask:
 
 
 def _even(survey: Survey, total: float, positive: bool) -> Tariff | None:
-    """As many users inside as can be: in order of c_i + f_i Λ/n the cheap at q_lo, the middle inside, the dear at q_hi.
+    """As many users inside as possible: in order of c_i + f_i Λ/n, cheap ones at q_lo, then inside, dear ones at q_hi.
 
-    For every window of the order the base follows from the total; windows grow one by one with running extremes, so
-    all of them cost O(n²). Users who care for nobody have no inside and stay at q_lo.
+    For each window of the order the base follows from the total; windows grow one by one with running extremes, at
+    O(n²) for all of them. Users who care for no other user have no inside and stay at q_lo.
     """
     low, high, n = survey.variance_low, survey.variance_high, survey.users
     cost, f = required(survey, total), marginal(survey, total)

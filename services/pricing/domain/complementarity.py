@@ -27,7 +27,7 @@ _TOLERANCE = 1e-13
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Complementary:
-    """A solution of the problem (or the last trial if not `converged`) and the pivots it took."""
+    """A solution of the problem (or the last trial if not `converged`) and the number of pivots."""
 
     values: Vector
     iterations: int

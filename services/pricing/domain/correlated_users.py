@@ -1,4 +1,4 @@
-"""What correlated users add as noise when they are paid for accuracy: their equilibrium, all in variances.
+"""The noise that correlated users add when they are paid for accuracy: their equilibrium, in variances.
 
 [CAPP] Correlation-Aware and Personalized Privacy-Preserving Data Collection, sections II and III.A.
 
@@ -37,7 +37,7 @@ class InvalidSurvey(InvalidInput):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Survey:
-    """Who cares about whom, what correlation hides, and the noise users may add.
+    """Who cares about whom, how much variance correlation hides, and the noise that users may add.
 
     Attributes
     ----------
@@ -86,14 +86,14 @@ class SurveyEquilibrium:
 
 
 def hidden_variances(correlation: Matrix, model: VarianceModel = "paper", *, known: tuple[int, ...] = ()) -> Vector:
-    """v_i: how uncertain the sum of the others' data stays for somebody who knows x_i and the data of `known`.
+    """v_i: the remaining variance of the others' data, given x_i and the data of `known`.
 
     * "paper": (m − 1)²/w_i with m = n − |known| ([CAPP] eq. 7), derived by forcing all unknown data to one value;
       meaningful only for an empty known set.
-    * "collapsed": the same forcing with the right denominator, the weight between the unknown and everybody else.
+    * "collapsed": the same forcing with the right denominator, the weight between the unknown users and all others.
     * "exact": 1ᵀ(L_MM)⁻¹1 over the unknown others M; n²(L⁺)_ii when nothing is known. Never below "collapsed".
 
-    A user without correlation to the rest hides behind an infinite variance; with nobody left unknown it is 0.
+    A user without correlation to the rest has an infinite variance; when every user is known it is 0.
     """
     weights = _checked(correlation)
     n = weights.shape[0]
@@ -122,7 +122,7 @@ def _hidden(weights: Matrix, user: int, model: VarianceModel, known: tuple[int, 
 
 
 def _quadratic(block: Matrix) -> float:
-    """1ᵀ block⁻¹ 1; +inf when the block is singular, that is when some unknown user is tied to nobody else."""
+    """1ᵀ block⁻¹ 1; +inf when the block is singular: some unknown user is tied to no other user."""
     if np.linalg.matrix_rank(block, hermitian=True) < block.shape[0]:
         return math.inf
     return float(np.linalg.solve(block, np.ones(block.shape[0])).sum())
@@ -136,7 +136,7 @@ def _exact_all(weights: Matrix) -> Vector:
     if connected_components(weights > 0, directed=False)[0] > 1:
         return np.full(n, math.inf)
     laplacian = np.diag(weights.sum(axis=1)) - weights
-    scale = float(np.trace(laplacian)) / n  # J/n scaled alike keeps the sum well conditioned
+    scale = float(np.trace(laplacian)) / n  # scaling J/n equally keeps the sum well conditioned
     inverse = np.linalg.inv(laplacian + scale / n)
     hidden: Vector = n**2 * (np.diagonal(inverse) - 1.0 / (n * scale))
     return hidden
@@ -162,7 +162,7 @@ def privacy_loss(survey: Survey, total: float) -> Vector:
 
 
 def privacy_cost(survey: Survey, total: float) -> Vector:
-    """c_i(Λ) = Σ_j s_ij l_j ([CAPP] eq. 9); −inf for whoever cares about a user that nothing can betray."""
+    """c_i(Λ) = Σ_j s_ij l_j ([CAPP] eq. 9); −inf for a user who cares about one that nothing can reveal."""
     loss = privacy_loss(survey, total)
     finite = np.isfinite(loss)
     cost = survey.care[:, finite] @ loss[finite]
@@ -178,7 +178,7 @@ def marginal(survey: Survey, total: float) -> Vector:
 def ideal_totals(survey: Survey, slopes: Vector) -> Vector:
     """φ_i, the total variance at which user i would stop adding noise: f_i(φ_i) = θ_i ([CAPP] eq. 18).
 
-    +inf where θ_i ≤ 0 (noise is free), −inf where nothing is cared for; negative values mean "always q_lo".
+    +inf where θ_i ≤ 0 (noise is free), −inf where a user cares about no privacy; negative values mean "always q_lo".
 
     With x = φ + v_min, v_min the least v_j the user cares about, the root lies between s(v_min)/θ and s_i/θ; Newton's
     method on 1/f (concave, increasing) from the left end of the bracket never overshoots, and bisection guards it.
@@ -224,7 +224,7 @@ def best_response(survey: Survey, ideal: float, others: float) -> float:
 
 
 def equilibrium(survey: Survey, ideals: Vector) -> SurveyEquilibrium:
-    """The users' equilibrium for given φ.
+    """Return the users' equilibrium for given φ.
 
         Λ* = max(n q_lo, max_h min(φ_(h), n q_lo + h(q_hi − q_lo))),  φ sorted decreasingly.
 

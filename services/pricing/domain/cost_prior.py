@@ -1,11 +1,11 @@
-"""The leader's price where it knows costs only by a prior: the one that is cheapest on average over it.
+"""The leader's price when costs are known only by a prior: the one with the lowest mean cost.
 
 [MPPFL] Multi-Hop Privacy Propagation for Differentially Private Federated Learning in Social Networks, section 3.
 
-Unlike [MPPFL], whose leader knows every cost, it believes here that a_i and b_i are even within ±spread of what is
-expected, independent of each other. Followers who know their own answer ρ(r) = gr − h for every draw of costs; the
-server's mean cost over draws has the first-order conditions of `leaders` with all draws side by side, so that the same
-root finders solve it. Costs are drawn as a Latin hypercube over all devices and draws together: the same every time.
+Unlike [MPPFL], whose leader knows every cost, this leader believes that a_i and b_i are uniform within ±spread of
+their expected values, independently. Followers, who know their own costs, answer ρ(r) = gr − h for each draw of costs;
+the server's mean cost over draws has the first-order conditions of `leaders` with all draws side by side, so the same
+root finders solve it. Costs are a fixed Latin hypercube over all devices and draws: the same draws every time.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from services.pricing.domain.influence import leakage
 from services.pricing.domain.leaders import LeaderPrice, exact_price, mean_field_price
 
 DRAWN = 512
-"""Costs drawn at least, over all devices."""
+"""Least number of cost draws, over all devices."""
 
 
 def believing(market: Market, outcome: Outcome, solver: Solver, round_number: int, spread: float) -> Outcome:
-    """The outcome at the price that is cheapest over the prior; as it was where no price keeps all of the prior in."""
+    """The outcome at the prior's cheapest price; `outcome` itself where no price keeps every draw in."""
     if spread == 0.0 or math.isnan(outcome.price):
         return outcome
     result = prior_price(market, solver, round_number, spread)
@@ -37,7 +37,7 @@ def believing(market: Market, outcome: Outcome, solver: Solver, round_number: in
 
 
 def prior_price(market: Market, solver: Solver, round_number: int, spread: float) -> LeaderPrice:
-    """The leader's price over draws of costs around the market's own; solver "exact" or "mean-field"."""
+    """The leader's price over draws of costs around the market's; solver "exact" or "mean-field"."""
     draws = math.ceil(DRAWN / market.devices)
     random, size = np.random.default_rng(0), draws * market.devices
     quadratic, linear = (
@@ -58,7 +58,7 @@ def prior_price(market: Market, solver: Solver, round_number: int, spread: float
 
 
 def _side_by_side(markets: list[Market]) -> Market:
-    """All draws as one market; who leaks to whom is in the responses already."""
+    """All draws as one market; the responses already hold the leakage."""
     size = len(markets) * markets[0].devices
     return replace(
         markets[0],

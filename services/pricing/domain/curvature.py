@@ -6,8 +6,8 @@ three unknowns, the best loss L*, the start e = βE²/(2μ²) and the curvature 
 
     L_t = L* + e/t + k·x_t/t,   x_t = pS² Σ_i θ_i²/(D_i²ρ_i),   e, k ≥ 0.
 
-Unlike [MPPFL], which gives β and μ as known, k is the least-squares answer; as a bound is met with room to spare, it is
-what noise really costs this model on these data, not the constant of a proof.
+Unlike [MPPFL], which takes β and μ as known, k is the least-squares estimate. Bounds are loose, so it is the effect of
+noise on this model and these data, not the constant of a proof.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy  # its parts come when they are first used
+import scipy  # loads its submodules on first use
 
 from services.kit.errors import InvalidInput
 from services.pricing.domain.influence import Vector
@@ -27,12 +27,12 @@ _COLLINEAR = 1e-9
 
 
 class InvalidMeasurements(InvalidInput):
-    """Measured rounds that cannot tell the curvature."""
+    """Measured rounds that do not determine the curvature."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A round t, the noise x_t of what was delivered in it, and the loss of the model it made."""
+    """A round t, the noise x_t delivered in it, and the loss of the resulting model."""
 
     round: int
     noise: float
@@ -41,9 +41,9 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CurvatureFit:
-    """k with its standard error, L* and e, and what is left unexplained: measured minus fitted, round by round.
+    """k with its standard error, L* and e, and the residual of each round: measured minus fitted.
 
-    `status` is "ok", or "flat" when more noise goes with no more loss: k is then 0 and no use.
+    `status` is "ok", or "flat" when more noise did not raise the loss: k is then 0 and unusable.
     """
 
     status: str
@@ -56,12 +56,12 @@ class CurvatureFit:
 
 
 def noise_of(elements: float, clip_norm: float, samples: Sequence[float], budgets: Sequence[float]) -> float:
-    """x = pS² Σ_i θ_i²/(D_i²ρ_i) of those who delivered; with θ_i = D_i/ΣD that is pS²/(ΣD)² · Σ 1/ρ_i."""
+    """x = pS² Σ_i θ_i²/(D_i²ρ_i) over delivered updates; with θ_i = D_i/ΣD that is pS²/(ΣD)² · Σ 1/ρ_i."""
     return elements * clip_norm**2 / sum(samples) ** 2 * sum(1.0 / budget for budget in budgets)
 
 
 def fit(measured: Sequence[Measured]) -> CurvatureFit:
-    """The least-squares curvature; raises when the rounds cannot tell it from the other unknowns."""
+    """Return the least-squares curvature; raise when the rounds do not determine it."""
     _check(measured)
     t = np.array([float(item.round) for item in measured])
     x = np.array([item.noise for item in measured])
@@ -70,8 +70,8 @@ def fit(measured: Sequence[Measured]) -> CurvatureFit:
     design = np.column_stack((np.ones(len(t)), 1.0 / t, x / scale / t))
     if np.linalg.svd(design, compute_uv=False)[-1] < _COLLINEAR:
         raise InvalidMeasurements(
-            "noise was the same in all rounds, or there are too few different ones, so that it cannot be told from "
-            "progress; add tasks with other noise, such as another accuracy_weight"
+            "noise is the same in all rounds or has too few distinct values, which does not separate it from progress; "
+            "add tasks with other noise, such as another accuracy_weight"
         )
     result = scipy.optimize.lsq_linear(design, losses, bounds=([-np.inf, 0.0, 0.0], np.inf))
     residuals = losses - design @ result.x
@@ -92,7 +92,7 @@ def fit(measured: Sequence[Measured]) -> CurvatureFit:
 def _check(measured: Sequence[Measured]) -> None:
     if len(measured) < FEWEST:
         raise InvalidMeasurements(
-            f"three unknowns need {FEWEST} measured rounds or more, {len(measured)} came; measure more of them"
+            f"three unknowns need at least {FEWEST} measured rounds, got {len(measured)}; measure more rounds"
         )
     for place, item in enumerate(measured):
         if item.round < 1 or not (math.isfinite(item.noise) and item.noise > 0 and math.isfinite(item.loss)):

@@ -1,4 +1,4 @@
-"""What the devices sell at a posted price: their Nash equilibrium as a linear complementarity problem.
+"""The budgets devices sell at a posted price: their Nash equilibrium as a linear complementarity problem.
 
 [MPPFL] Multi-Hop Privacy Propagation for Differentially Private Federated Learning in Social Networks, section 3.1.
 
@@ -6,7 +6,7 @@ With m_i = (r − b_i)/(2a_i) and A = I + αΣ, budgets ρ are an equilibrium ex
 
     ρ ≥ 0,  w = Aρ − m ≥ 0,  ρ_i w_i = 0.
 
-If αS < 1, A is strictly row-diagonally dominant, hence a P-matrix: one equilibrium for every price. Where everybody
+If αS < 1, A is strictly row-diagonally dominant, hence a P-matrix: one equilibrium for every price. Where every device
 stays, ρ(r) = gr − h with g = A⁻¹u, h = A⁻¹v, u_i = 1/(2a_i), v_i = b_i/(2a_i).
 
 Unlike [MPPFL] eq. (6), a best response is never negative: a device that would sell less than nothing withdraws.
@@ -59,24 +59,24 @@ class LinearResponse:
 
 @dataclass(frozen=True, slots=True)
 class PriceInterval:
-    """The open interval of prices at which everybody stays; empty when low ≥ high."""
+    """The open interval of prices at which every device stays; empty when low ≥ high."""
 
     low: float
     high: float
 
     @property
     def empty(self) -> bool:
-        """No price keeps every device in."""
+        """Whether no price keeps every device in."""
         return self.low >= self.high
 
 
 def best_response(market: Market, price: float, risk: Vector) -> Vector:
-    """ρ_i = max(0, (r − b_i)/(2a_i) − αR_i), everybody's answer to a risk taken as given ([MPPFL] eq. 6, projected)."""
+    """ρ_i = max(0, (r − b_i)/(2a_i) − αR_i), the answer to a risk taken as given ([MPPFL] eq. 6, projected)."""
     return np.maximum(0.0, market.target(price) - market.risk_weight * risk)
 
 
 def agnostic_budgets(market: Market, price: float) -> Vector:
-    """max(0, m): what devices sell when they ignore the others (the paper's SA)."""
+    """max(0, m): the budgets of devices that ignore the others (the paper's SA)."""
     return np.maximum(0.0, market.target(price))
 
 
@@ -102,11 +102,11 @@ def largest_gain(market: Market, price: float, budgets: Vector) -> float:
 
 
 def equilibrium(market: Market, price: float) -> Equilibrium:
-    """The followers' Nash equilibrium at `price`.
+    """Return the followers' Nash equilibrium at `price`.
 
-    Best responses to each other contract by αS in the max norm; one exact solve on the support ends them when Σ is
-    dense. When αS ≥ 1 an equilibrium still exists (A is strictly copositive) but need not be unique: Lemke's method
-    finds one, and above the dense limit damped best responses try, reporting `converged` honestly.
+    Best responses to each other contract by αS in the max norm; when Σ is dense, one exact solve on the support ends
+    them. When αS ≥ 1 an equilibrium still exists (A is strictly copositive) but need not be unique: Lemke's method
+    finds one, and above the dense limit damped best responses try and report whether they converged.
     """
     check_price(price)
     target = market.target(price)
@@ -129,7 +129,7 @@ def equilibrium(market: Market, price: float) -> Equilibrium:
 
 
 def _polished(market: Market, price: float, budgets: Vector, iterations: int, *, pivots: int = 10_000) -> Equilibrium:
-    """Pivot to the exact solution from the support that the iteration has found."""
+    """Pivot to the exact solution, starting from the support of `budgets`."""
     assert market.leakage.matrix is not None
     matrix = np.eye(market.devices) + market.risk_weight * market.leakage.matrix
     target = market.target(price)

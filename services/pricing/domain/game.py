@@ -1,4 +1,4 @@
-"""One round of the market played out: a leader's price, the devices' budgets, and what they are worth to everybody.
+"""One round of the market: a leader's price, the devices' budgets, and their value to the server and all devices.
 
 [MPPFL] Multi-Hop Privacy Propagation for Differentially Private Federated Learning in Social Networks.
 """
@@ -64,7 +64,7 @@ def play(
     price: float | None = None,
     response: LinearResponse | None = None,
 ) -> Outcome:
-    """Play one round. With `price` given only the followers answer; `response` saves two solves when known."""
+    """Play one round. With `price` only the followers move; a known `response` saves two solves."""
     check_round(round_number)
     answer, budgets = _moves(market, solver, round_number, price, response)
     if math.isnan(answer.price):
@@ -73,7 +73,7 @@ def play(
 
 
 def judged(market: Market, answer: LeaderPrice | Outcome, budgets: Vector, round_number: int) -> Outcome:
-    """Value budgets at a price for the server and all devices, whoever chose them."""
+    """Value these budgets at a price, for the server and all devices, whatever solver chose them."""
     risk = external_risk(market, budgets)
     achieved = welfare(market, answer.price, budgets)
     best = max(optimum(market, answer.price).welfare, achieved)

@@ -1,14 +1,14 @@
-"""Offers of a survey: what each user is paid for an answer with how little noise, out of the round's share of escrow.
+"""Offers of a survey: the payment to each user for an answer with little noise, within the round's share of escrow.
 
 [CAPP] Correlation-Aware and Personalized Privacy-Preserving Data Collection.
 
-Care for each other's privacy follows from trust between devices; the correlation of their data does too, or is what the
-publisher says it is, for every two or for those of a group. Neither is what a device says of itself. Slopes are
-rounded up to whole micro-credits and each base follows, so that at the variance expected of a device the payment is
-the planned one; nobody is promised more than that, so that the sum of all promises is within the budget. More noise
-than expected costs, less gains nothing, and the equilibrium stays where it was.
+Care for each other's privacy follows from trust between devices. Correlation follows from trust too, unless the
+publisher states it for all pairs or for groups; devices report neither. Slopes are rounded up to whole micro-credits
+and each base follows, so that at a device's expected variance the payment is the planned one, which is also its
+maximum: the sum of all offers is within the budget. Noise above the expected variance costs the device, less gains it
+nothing, and the equilibrium stays.
 
-Unlike [CAPP], nobody ever pays: a user may always answer with so much noise that its payment is nothing.
+Unlike [CAPP], no user ever pays: with enough noise its payment is 0.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from services.pricing.domain.collection import Collection, collect, required
 from services.pricing.domain.correlated_users import Survey, accuracy, hidden_variances
 from services.pricing.domain.influence import Matrix
 from services.pricing.domain.money import MICRO, apportion, from_credits, whole
-from services.pricing.domain.records import Offer, Purse, Quote, Terms
+from services.pricing.domain.records import Offer, Quote, RoundBudget, Terms
 
 MOST_USERS = 2_000
 """Care and correlation are dense matrices over the users."""
@@ -43,16 +43,16 @@ def quote_correlated(
     device_ids: list[str],
     ties: sparse.csr_array,
     parameters: CorrelatedParameters,
-    purse: Purse,
+    round_budget: RoundBudget,
 ) -> Quote:
-    """One offer per user; without a feasible collection all offers are zero and the details say the least budget."""
+    """One offer per user; without a feasible collection all offers are zero and the details hold the least budget."""
     if len(device_ids) > MOST_USERS:
         raise SurveyTooLarge(
             f"{len(device_ids)} users are more than the {MOST_USERS} that one survey round takes; lower max_devices"
         )
     survey = _survey(ties, parameters, device_ids)
-    collected = collect(survey, purse.share_microcredits / MICRO, parameters.prices)
-    offers = _offers(device_ids, collected, purse.share_microcredits, _terms(survey, ties, collected))
+    collected = collect(survey, round_budget.share_microcredits / MICRO, parameters.prices)
+    offers = _offers(device_ids, collected, round_budget.share_microcredits, _terms(survey, ties, collected))
     status = QuoteStatus.OK if collected.tariff is not None else QuoteStatus(collected.status)
     details = _details(survey, collected, parameters, device_ids)
     return Quote(
@@ -82,7 +82,7 @@ def _survey(ties: sparse.csr_array, parameters: CorrelatedParameters, device_ids
 
 
 def _correlation(trust: Matrix, parameters: CorrelatedParameters, device_ids: list[str]) -> Matrix:
-    """w of every two: that of the groups that name both, the largest of several, else the task's one, else trust."""
+    """w of each pair: the largest of the groups that contain both, else the task's, else the trust between them."""
     place = {device_id: number for number, device_id in enumerate(device_ids)}
     declared = np.zeros_like(trust)
     for group in parameters.alike:
@@ -96,20 +96,20 @@ def _correlation(trust: Matrix, parameters: CorrelatedParameters, device_ids: li
 def _offers(device_ids: list[str], collected: Collection, share: int, terms: list[Terms | None]) -> tuple[Offer, ...]:
     if collected.tariff is None:
         return tuple(Offer(device_id) for device_id in device_ids)
-    # Whoever profits from the noise of others would have to pay (c_i < 0): it is paid nothing, and the rest fits.
+    # A user who gains from the others' noise would have to pay (c_i < 0): it is paid nothing, and the rest fits.
     most = [max(0, from_credits(payment)) for payment in collected.tariff.payments.tolist()]
     if sum(most) > share:
         most = apportion(share, most, device_ids)
     return tuple(
-        _offer(device_id, paid, slope, variance, told)
-        for device_id, paid, slope, variance, told in zip(
+        _offer(device_id, paid, slope, variance, own_terms)
+        for device_id, paid, slope, variance, own_terms in zip(
             device_ids, most, collected.tariff.slopes.tolist(), collected.tariff.variances.tolist(), terms, strict=True
         )
     )
 
 
 def _offer(device_id: str, paid: int, slope: float, variance: float, terms: Terms | None) -> Offer:
-    """θ rounded up, and r such that r − θq is the planned payment."""
+    """Round θ up, and set r so that r − θq is the planned payment."""
     steps = max(0, from_credits(slope, up=True))
     base = whole(paid + steps * variance, up=True)
     return Offer(
@@ -123,7 +123,7 @@ def _offer(device_id: str, paid: int, slope: float, variance: float, terms: Term
 
 
 def _terms(survey: Survey, ties: sparse.csr_array, collected: Collection) -> list[Terms | None]:
-    """What every device needs to answer its offer by itself: the others' noise, and those it may care about."""
+    """What each device needs to answer its offer: the others' noise, and the hidden variances it may care about."""
     if collected.tariff is None:
         return [None] * survey.users
     total = float(collected.tariff.variances.sum())
@@ -140,7 +140,7 @@ def _terms(survey: Survey, ties: sparse.csr_array, collected: Collection) -> lis
 
 
 def least_credits(survey: Survey, collected: Collection) -> float:
-    """The least budget that surely brings prices: with them one user can carry all the noise."""
+    """The least budget that guarantees prices: with them one user can carry all the noise."""
     if collected.status != "no positive prices":
         return max(0.0, collected.least_budget)
     reach = survey.variance_high + (survey.users - 1) * survey.variance_low

@@ -1,4 +1,4 @@
-"""Incentives of other distributions: entry points of the group `coterie.incentives`.
+"""Incentives from other distributions: entry points of the group `coterie.incentives`.
 
 The name of the entry point is the incentive. Its parameters are a group of the section "pricing" that the distribution
 declares as an entry point of the group `coterie.parameters`.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from coterie.plugins import Registry, require_members
-from services.pricing.domain.records import Offer, Purse, Quote
+from services.pricing.domain.records import Offer, Quote, RoundBudget
 
 if TYPE_CHECKING:
     from services.pricing.domain.ledger_settlement import Work
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 class Incentive(Protocol):
     """Prices one round and computes what its work is owed. Both methods are pure."""
 
-    def quote(self, task_id: str, round_number: int, devices: list[str], parameters: Any, purse: Purse) -> Quote:
+    def quote(
+        self, task_id: str, round_number: int, devices: list[str], parameters: Any, round_budget: RoundBudget
+    ) -> Quote:
         """Return the offers of a round; `parameters` are the task's, validated."""
         ...
 

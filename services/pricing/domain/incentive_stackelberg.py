@@ -1,10 +1,10 @@
-"""Offers of the market: unit prices of a round, within what its escrow can pay, and every device's risk term.
+"""Offers of the market: the unit price of a round, within what its escrow can pay, and each device's risk term.
 
 [MPPFL] Multi-Hop Privacy Propagation for Differentially Private Federated Learning in Social Networks.
 
 True costs never leave the devices, so the leader plays against the task's public estimate of them; each device then
-answers with its own. A device may sell up to `headroom` times what is expected of it, less when the escrow could not
-pay that to everybody: an offer is a promise.
+answers with its own. A device may sell up to `headroom` times its expected budget, or less when the escrow could not
+pay every device for that: an offer is a promise.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from services.pricing.domain.followers import feasible_interval, linear_response
 from services.pricing.domain.game import Outcome
 from services.pricing.domain.influence import Vector, leakage
 from services.pricing.domain.money import MICRO, apportion, from_credits, whole
-from services.pricing.domain.posted_prices import PostedPrice, lead_direct, lead_undeclared
-from services.pricing.domain.records import Offer, Purse, Quote
+from services.pricing.domain.posted_prices import PostedPrices, lead_direct, lead_undeclared
+from services.pricing.domain.records import Offer, Quote, RoundBudget
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """What the noise of each device is spread over: samples D_i and what counts of them, model size p, clip norm S."""
+    """What scales each device's noise: samples D_i and how many of them count, model size p, clip norm S."""
 
     samples: tuple[int, ...]
     counted: tuple[float, ...]
@@ -44,24 +44,24 @@ def quote_stackelberg(
     device_ids: list[str],
     ties: sparse.csr_array,
     parameters: StackelbergParameters,
-    purse: Purse,
+    round_budget: RoundBudget,
     data: Data | None = None,
 ) -> Quote:
-    """One offer per device. `ties` say how much of row i's secrets column j knows: who trusts a device leaks them."""
+    """Return one offer per device. `ties[i, j]` is how much of row i's secrets column j knows: trusted devices leak."""
     market = _market(ties, parameters, data)
-    share = max(0, purse.share_microcredits - parameters.round_microcredits) / MICRO
+    share = max(0, round_budget.share_microcredits - parameters.round_microcredits) / MICRO
     lead = lead_undeclared if parameters.influence == "declared" and parameters.solver != "agnostic" else lead_direct
     outcome, posted = lead(
         market, parameters.solver, round_number, share, headroom=parameters.headroom, spread=parameters.cost_spread
     )
     price = from_credits(posted.price)
-    most = _most(posted.caps, price, purse.escrow_microcredits - parameters.round_microcredits)
+    most = _most(posted.caps, price, round_budget.escrow_microcredits - parameters.round_microcredits)
     offers = tuple(
         Offer(device_id, price, float(posted.risk[i]), expected=float(posted.budgets[i]), most_microcredits=most[i])
         for i, device_id in enumerate(device_ids)
     )
     details = _details(market, outcome, posted, parameters)
-    pot = min(parameters.round_microcredits, purse.escrow_microcredits)
+    pot = min(parameters.round_microcredits, round_budget.escrow_microcredits)
     return Quote(
         task_id=task_id,
         round=round_number,
@@ -74,7 +74,7 @@ def quote_stackelberg(
 
 
 def least_credits(market: Market) -> float:
-    """What the lowest price that keeps everybody in would cost; infinite when there is none."""
+    """The cost of the lowest price that keeps every device in; infinite when there is none."""
     response = linear_response(market)
     interval = feasible_interval(response)
     if interval.empty:
@@ -85,8 +85,8 @@ def least_credits(market: Market) -> float:
 def accuracy_weights(data: Data, curvature: float) -> Vector:
     """ε_i = p(β/μ²)S²θ_i²/D_i², how much accuracy suffers from each device's noise ([MPPFL] section 2.4).
 
-    θ_i is the device's weight in the mean, which is what *counts* of its samples, while its noise falls with all of
-    them. Who understates them raises 1/ΣD by its own share at most, for everybody alike; overstating lowers the price.
+    θ_i is the device's weight in the mean, computed from the samples that *count*, while its noise falls with all of
+    them. Understating samples raises 1/ΣD by at most the device's share, for all devices; overstating lowers the price.
     """
     share = np.array(data.counted) / max(sum(data.counted), 1.0)
     return np.asarray(data.elements * curvature * (data.clip_norm * share / np.maximum(data.samples, 1)) ** 2)
@@ -94,8 +94,8 @@ def accuracy_weights(data: Data, curvature: float) -> Vector:
 
 def _market(ties: sparse.csr_array, parameters: StackelbergParameters, data: Data | None) -> Market:
     n = ties.shape[0]
-    everybody = np.ones(n)
-    weights = parameters.accuracy_weight * everybody
+    all_ones = np.ones(n)
+    weights = parameters.accuracy_weight * all_ones
     if parameters.curvature is not None and data is not None:
         weights = accuracy_weights(data, parameters.curvature)
     return Market(
@@ -106,9 +106,9 @@ def _market(ties: sparse.csr_array, parameters: StackelbergParameters, data: Dat
             floor=_floor(ties, parameters.floor),
             isolated="keep",
         ),
-        cost_quadratic=parameters.cost_quadratic * everybody,
-        cost_linear=parameters.cost_linear * everybody,
-        cost_fixed=parameters.cost_fixed * everybody,
+        cost_quadratic=parameters.cost_quadratic * all_ones,
+        cost_linear=parameters.cost_linear * all_ones,
+        cost_fixed=parameters.cost_fixed * all_ones,
         accuracy_weight=weights,
         risk_weight=parameters.risk_weight,
         balance=parameters.balance,
@@ -116,19 +116,19 @@ def _market(ties: sparse.csr_array, parameters: StackelbergParameters, data: Dat
 
 
 def _floor(ties: sparse.csr_array, floor: float) -> float:
-    """The floor asked for, or the highest that a device with so many ties can have."""
+    """The requested floor, or the highest one that the device with the most ties allows."""
     degree = int(np.diff(ties.indptr).max(initial=0))
     return min(floor, 1.0 / degree) if degree else floor
 
 
 def _most(caps: Vector, price: int, escrow: int) -> list[int]:
-    """Most each device can be paid for budgets up to `caps`, and together no more than the escrow."""
+    """The largest payment to each device for a budget up to its cap; scaled to the escrow together."""
     most = [whole(price * float(cap)) for cap in caps]
     return most if sum(most) <= escrow else apportion(max(0, escrow), most, [str(i) for i in range(len(most))])
 
 
 def _details(
-    market: Market, outcome: Outcome, posted: PostedPrice, parameters: StackelbergParameters
+    market: Market, outcome: Outcome, posted: PostedPrices, parameters: StackelbergParameters
 ) -> dict[str, Any]:
     least = least_credits(market)
     details: dict[str, Any] = {

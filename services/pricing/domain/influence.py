@@ -41,7 +41,7 @@ class InvalidInfluence(InvalidInput):
 
 
 class IsolatedDevice(InvalidInput):
-    """A device nobody influences has no row to normalise."""
+    """A device without incoming influence has no row to normalise."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,7 +52,7 @@ class Leakage:
     ----------
     forward, backward : W̃ and its transpose, sparse by rows, shape (n, n).
     hops, discount : K and λ.
-    diagonal : what Horner's rule must subtract: the diagonal of Σ before it is zeroed, shape (n,).
+    diagonal : diagonal of Σ before it is zeroed, which Horner's rule subtracts, shape (n,).
     diagonal_hops : number of hops the diagonal accounts for; equal to `hops` when it is exact.
     matrix : Σ itself when n ≤ DENSE_LIMIT, else None.
     """
@@ -83,7 +83,7 @@ class Leakage:
         return self._horner(self.forward, x)
 
     def apply_transposed(self, x: Vector) -> Vector:
-        """Σᵀx: the risk that every device causes, weighed by x."""
+        """Σᵀx: the risk that each device causes, weighted by x."""
         if self.matrix is not None:
             product: Vector = self.matrix.T @ x
             return product
@@ -99,7 +99,7 @@ class Leakage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Solution:
-    """Values of a linear system, and the steps it took (0 for a direct solve)."""
+    """Values of a linear system, and the number of iterations (0 for a direct solve)."""
 
     values: Vector
     iterations: int
@@ -108,7 +108,7 @@ class Solution:
 def normalise(
     weights: Matrix | sparse.csr_array, *, floor: float = 0.0, isolated: Literal["refuse", "keep"] = "refuse"
 ) -> sparse.csr_array:
-    """W̃: every row of `weights` scaled to sum to one, every existing edge at least `floor`.
+    """W̃: each row of `weights` scaled to sum to one, each existing edge at least `floor`.
 
     W̃_ij = max(floor, c_i W_ij) on the support of row i, with c_i such that the row sums to one ([MPPFL] 2.3,
     footnote 2). A row without an edge raises `IsolatedDevice`, or stays zero when `isolated` is "keep".
@@ -124,7 +124,7 @@ def normalise(
     degree = np.diff(graph.indptr)
     if isolated == "refuse" and (alone := np.flatnonzero(degree == 0)).size:
         raise IsolatedDevice(
-            f"device {alone[0]} has no incoming influence ({alone.size} such); give it an edge or leave it out"
+            f"{alone.size} device(s) have no incoming influence, the first is {alone[0]}; add an edge or leave them out"
         )
     if floor * degree.max(initial=0) > 1.0 + _ROUNDING:
         row = int(np.argmax(degree))
@@ -135,7 +135,7 @@ def normalise(
 
 
 def _raised(weight: Vector, rows: NDArray[np.int64], n: int, floor: float) -> Vector:
-    """max(floor, c_i w) with c_i found by growing the set of entries that sit at the floor."""
+    """max(floor, c_i w), where c_i follows from growing the set of entries at the floor."""
     low = np.zeros(weight.size, dtype=bool)
     while True:
         free = np.bincount(rows, np.where(low, 0.0, weight), n)
@@ -176,10 +176,10 @@ def leakage(
     diagonal_hops: int | None = None,
     dense_limit: int = DENSE_LIMIT,
 ) -> Leakage:
-    """Σ of the social graph `weights`, ready to apply.
+    """Build Σ of the social graph `weights`.
 
     `diagonal_hops` below `hops` leaves the longest return walks out of the diagonal (weight λ^(k−1) each), for graphs
-    with hubs so large that the exact diagonal is too dear; it has no effect on the dense path.
+    with large hubs, where the exact diagonal costs too much; it has no effect on the dense path.
     """
     if hops < 1:
         raise InvalidInfluence(f"hops must be at least 1, got {hops}")
@@ -214,7 +214,7 @@ def leakage(
 
 
 def _dense(forward: sparse.csr_array, hops: int, discount: float) -> Matrix:
-    """Σ before its diagonal is zeroed; W̃ stays sparse in the products unless it is nearly full."""
+    """Σ before its diagonal is zeroed; products keep W̃ sparse unless it is nearly full."""
     step: Any = forward if forward.nnz < 0.05 * forward.shape[0] ** 2 else forward.toarray()
     start = forward.toarray()
     matrix = start.copy()
@@ -224,17 +224,13 @@ def _dense(forward: sparse.csr_array, hops: int, discount: float) -> Matrix:
 
 
 def return_diagonal(forward: sparse.csr_array, backward: sparse.csr_array, hops: int, discount: float) -> Vector:
-    """diag(Σ_k λ^(k−1) W̃^k) exactly, device by device, in memory O(n)."""
-    from services.pricing.domain.influence_kernels import meet_in_the_middle  # numba takes a while to come
+    """diag(Σ_k λ^(k−1) W̃^k) exactly, device by device, in O(n) memory."""
+    from services.pricing.domain.influence_kernels import meet_in_the_middle  # numba is slow to import
 
     out = np.zeros(forward.shape[0])
     meet_in_the_middle(
-        forward.indptr,
-        forward.indices,
-        forward.data,
-        backward.indptr,
-        backward.indices,
-        backward.data,
+        (forward.indptr, forward.indices, forward.data),
+        (backward.indptr, backward.indices, backward.data),
         hops,
         discount,
         out,
@@ -246,7 +242,7 @@ def solve(operator: Leakage, risk_weight: float, right: Vector, *, transposed: b
     """y with (I + αΣ)y = right, or (I + αΣᵀ)y = right.
 
     Direct when Σ is dense. Otherwise y ← right − αΣy, which contracts by αS per step in the max norm (the transposed
-    one in the sum norm); GMRES when αS ≥ 1, where the iteration promises nothing.
+    one in the sum norm); GMRES when αS ≥ 1, where the iteration need not converge.
     """
     n = operator.devices
     if operator.matrix is not None:

@@ -1,6 +1,6 @@
 """The diagonal of Σ by walks that meet in the middle, compiled. [MPPFL]
 
-Apart from `influence`, which everybody who prices imports: few markets are so large that they need it.
+A separate module, because numba is slow to import and only large markets need it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from numba import njit
 
 @njit(cache=True)  # type: ignore[misc, unused-ignore]  # numba has no types
 def meet_in_the_middle(  # type: ignore[no-untyped-def]
-    indptr, indices, data, t_indptr, t_indices, t_data, hops, discount, out
+    forward, backward, hops, discount, out
 ):  # pragma: no cover - compiled
+    """Write the diagonal to `out`; `forward` and `backward` are W̃ and its transpose as (indptr, indices, data)."""
     n = out.size
     half = (hops + 1) // 2
     # ahead holds row i of W̃^p, behind column i of W̃^q; both as a dense vector and the list of its non-zeros.
@@ -26,12 +27,12 @@ def meet_in_the_middle(  # type: ignore[no-untyped-def]
         ahead_count = behind_count = 1
         total = 0.0
         for p in range(1, half + 1):
-            ahead_count = _walk(indptr, indices, data, ahead, ahead_at, ahead_count, ahead_next, ahead_to)
+            ahead_count = _walk(forward, ahead, ahead_at, ahead_count, to=ahead_next, to_list=ahead_to)
             ahead, ahead_next, ahead_at, ahead_to = ahead_next, ahead, ahead_to, ahead_at
             total += discount ** (2 * p - 2) * _dot(ahead, behind, behind_at, behind_count)
             if 2 * p > hops:
                 break
-            behind_count = _walk(t_indptr, t_indices, t_data, behind, behind_at, behind_count, behind_next, behind_to)
+            behind_count = _walk(backward, behind, behind_at, behind_count, to=behind_next, to_list=behind_to)
             behind, behind_next, behind_at, behind_to = behind_next, behind, behind_to, behind_at
             total += discount ** (2 * p - 1) * _dot(ahead, behind, behind_at, behind_count)
         out[i] = total
@@ -43,9 +44,10 @@ def meet_in_the_middle(  # type: ignore[no-untyped-def]
 
 @njit(cache=True)  # type: ignore[misc, unused-ignore]  # numba has no types
 def _walk(  # type: ignore[no-untyped-def]
-    indptr, indices, data, at, at_list, count, to, to_list
+    graph, at, at_list, count, to, to_list
 ):  # pragma: no cover - compiled
     """One step of a sparse walk: `to` becomes `at` times the matrix, `at` is cleared; returns the non-zeros."""
+    indptr, indices, data = graph
     reached = 0
     for k in range(count):
         row = at_list[k]

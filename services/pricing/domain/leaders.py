@@ -6,12 +6,12 @@
 
       D(r) = −(τ/t) Σ ε_i g_i/ρ_i² + (1 − τ)(Σ ρ_i + r Σ g_i)
 
-  rises from −∞ on the interval where everybody stays.
+  rises from −∞ on the interval where every device stays.
 * mean-field: the paper's leader, who takes the external risk R as fixed while moving r; at its fixed point
 
       F(r) = −(τ/t) Σ ε_i u_i/ρ_i(r)² + (1 − τ)(Σ ρ_i(r) + r Σ u_i) = 0,   u_i = 1/(2a_i).
 
-* iterate: Algorithm 1, repaired. * agnostic: one such price for R = 0.
+* iterate: Algorithm 1, corrected. * agnostic: one such price for R = 0.
 
 Unlike [MPPFL], prices live above every device's reservation price (below it budgets are negative, so the domain of
 Lemma 4 is not (0, ∞)), equation (7) is solved as a bracketed root (iterated as printed it diverges), the price of each
@@ -25,7 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import scipy  # its parts come when they are first used
+import scipy  # loads its submodules on first use
 
 from services.pricing.domain.budgets import Market, check_round, external_risk
 from services.pricing.domain.followers import LinearResponse, PriceInterval, best_response, feasible_interval
@@ -39,11 +39,11 @@ _RUNAWAY = 1e60  # a risk beyond this only grows; stop before it overflows
 
 @dataclass(frozen=True, slots=True)
 class LeaderPrice:
-    """A leader's price, the answer of one of its solvers.
+    """A leader's price, as one of its solvers returns it.
 
     Attributes
     ----------
-    status : "ok"; "infeasible" (no price keeps everybody in); "boundary" (the best price is the edge of the interval,
+    status : "ok"; "infeasible" (no price keeps every device in); "boundary" (the best price is the interval's edge,
         set by a device whose accuracy does not count); "no mean-field price"; "not converged".
     price : r, nan when there is none.
     iterations : steps of the root finder, or rounds of Algorithm 1.
@@ -56,7 +56,7 @@ class LeaderPrice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FixedPoint:
-    """Where Algorithm 1 stopped: its answer, the risk R it believes in and the budgets that answer it."""
+    """Where Algorithm 1 stopped: its price, the risk R it assumes and the budgets at that price."""
 
     answer: LeaderPrice
     risk: Vector
@@ -64,13 +64,13 @@ class FixedPoint:
 
 
 def exact_price(market: Market, response: LinearResponse, round_number: int) -> LeaderPrice:
-    """The Stackelberg price: minimises U(r, ρ(r)) over the prices at which everybody stays."""
+    """The Stackelberg price: minimises U(r, ρ(r)) over the prices at which every device stays."""
     check_round(round_number)
     interval = feasible_interval(response)
     if interval.empty:
         return LeaderPrice("infeasible", math.nan, 0)
     if not market.accuracy_weight.any():
-        return LeaderPrice("ok", 0.0, 0)  # nobody's noise hurts: buy nothing
+        return LeaderPrice("ok", 0.0, 0)  # no device's noise costs accuracy: buy nothing
     g, weight = response.slope, market.balance / round_number * market.accuracy_weight
     total = float(g.sum())
 
@@ -84,7 +84,7 @@ def exact_price(market: Market, response: LinearResponse, round_number: int) -> 
 
 
 def mean_field_price(market: Market, response: LinearResponse, round_number: int) -> LeaderPrice:
-    """The fixed point of the paper's leader and the followers, found without iterating."""
+    """The fixed point of the paper's leader and the followers, result without iterating."""
     check_round(round_number)
     interval = feasible_interval(response)
     if interval.empty:
@@ -101,7 +101,7 @@ def mean_field_price(market: Market, response: LinearResponse, round_number: int
 
     if math.isinf(interval.high):
         return _crossing(condition, interval)
-    # Some budget falls with the price, so F → −∞ at both ends: take the lowest price where it turns positive.
+    # Some budget falls with the price, so F → −∞ at both ends: take the lowest price where F turns positive.
     grid = _spread(interval)
     values = np.array([condition(price) for price in grid])
     turns = np.flatnonzero((values[:-1] < 0) & (values[1:] >= 0))
@@ -133,12 +133,12 @@ def frozen_price(market: Market, risk: Vector, round_number: int) -> LeaderPrice
 
 
 def agnostic_price(market: Market, round_number: int) -> LeaderPrice:
-    """The price of a platform that believes nothing leaks: `frozen_price` at R = 0 (the paper's SA)."""
+    """The price of a platform that ignores leakage: `frozen_price` at R = 0 (the paper's SA)."""
     return frozen_price(market, np.zeros(market.devices), round_number)
 
 
 def iterate(market: Market, response: LinearResponse, round_number: int, *, tolerance: float = 1e-3) -> FixedPoint:
-    """[MPPFL] Algorithm 1, repaired: budgets answer the price, the price answers the *new* risk, until R settles.
+    """[MPPFL] Algorithm 1, corrected: budgets answer the price, the price answers the *new* risk, until R settles.
 
     Stops when max_i |R'_i − R_i|/N ≤ `tolerance` (the paper's ε₀). αS < 1 alone does not prove convergence, because
     the price moves too; αS(1 + max a/min a) < 1 does.
@@ -161,7 +161,7 @@ def iterate(market: Market, response: LinearResponse, round_number: int, *, tole
 
 
 def _weighed(weight: Vector, rho: Vector) -> Vector:
-    """weight/ρ², nought where the weight is, so that a device that does not count may sell nothing."""
+    """weight/ρ², 0 where the weight is 0, so that a device whose accuracy does not count may sell nothing."""
     out = np.zeros(rho.size)
     with np.errstate(divide="ignore", over="ignore"):
         np.divide(weight, np.square(rho), out=out, where=weight != 0)
@@ -169,7 +169,7 @@ def _weighed(weight: Vector, rho: Vector) -> Vector:
 
 
 def _crossing(condition: Callable[[float], float], interval: PriceInterval) -> LeaderPrice:
-    """Root of an increasing condition on an open interval, approached from a point inside towards both ends."""
+    """Root of an increasing condition on an open interval, searched from a point inside towards both ends."""
     low, high = interval.low, interval.high
     width = max(1.0, abs(low)) if math.isinf(high) else (high - low) / 2.0
     left = right = low + width
@@ -202,7 +202,7 @@ def _spread(interval: PriceInterval) -> Vector:
 
 
 def _lowest(market: Market, response: LinearResponse, interval: PriceInterval, weight: Vector) -> LeaderPrice:
-    """Least cost on a bounded interval where total budgets fall with the price (Σg ≤ 0): convexity is not promised."""
+    """The cheapest price of a bounded interval where total budgets fall with it (Σg ≤ 0); cost may not be convex."""
 
     def cost(price: float) -> float:
         rho = response.budgets(price)
@@ -212,5 +212,5 @@ def _lowest(market: Market, response: LinearResponse, interval: PriceInterval, w
     grid = _spread(interval)
     best = int(np.argmin([cost(price) for price in grid]))
     left, right = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, _SCAN - 1)])
-    found = scipy.optimize.minimize_scalar(cost, bounds=(left, right), method="bounded", options={"xatol": 1e-12})
-    return LeaderPrice("ok", float(found.x), _SCAN + int(found.nfev))
+    result = scipy.optimize.minimize_scalar(cost, bounds=(left, right), method="bounded", options={"xatol": 1e-12})
+    return LeaderPrice("ok", float(result.x), _SCAN + int(result.nfev))

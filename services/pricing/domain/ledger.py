@@ -1,12 +1,12 @@
-"""The book: entries whose postings sum to zero, each sealed by a hash that covers the one before it.
+"""The ledger: entries whose postings sum to zero, each sealed by a hash that covers the previous one.
 
-An entry is a moment, a kind, a key that can be used once, a note, a digest of what it documents, and its postings in
-order. Its hash is
+An entry is a time, a kind, an idempotency key, a note, a digest of what it documents, and its postings in order. Its
+hash is
 
     SHA-256( previous hash ‖ header ‖ postings )
 
-over a canonical text, so that nobody can change, drop, insert or reorder anything without changing every later hash.
-Money is whole micro-credits; nothing here rounds.
+over a canonical text: changing, dropping, inserting or reordering anything changes every later hash. Amounts are whole
+micro-credits; nothing here rounds.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from typing import NamedTuple
 from services.kit.errors import InvalidInput
 
 GENESIS = hashlib.sha256(b"coterie book 1").hexdigest()
-"""What the first entry's hash covers in the place of a previous one."""
+"""The previous hash of the first entry."""
 
 MINT = "platform:mint"
 FEES = "platform:fees"
 MOST_MICROCREDITS = 2**62
-"""No balance gets near the limit of a database's whole numbers."""
+"""Largest amount; keeps balances far below the limit of a database's integers."""
 
 
 class Unbalanced(InvalidInput):
-    """An entry's postings do not sum to zero, or one of them moves nothing."""
+    """An entry's postings do not sum to zero, or one of them is zero."""
 
 
 class Posting(NamedTuple):
-    """One side of an entry: positive into the account, negative out of it. A tuple: millions of them pass a check."""
+    """One side of an entry: positive into the account, negative out of it. A tuple, because checks read millions."""
 
     account_id: str
     amount_microcredits: int
@@ -80,14 +80,14 @@ class Payment(NamedTuple):
 
 
 def check_balanced(postings: Sequence[Posting]) -> None:
-    """Raises unless the postings sum to zero and each moves something."""
+    """Raise unless the postings sum to zero and none is zero."""
     total = sum(posting.amount_microcredits for posting in postings)
     if total or any(posting.amount_microcredits == 0 for posting in postings):
         raise Unbalanced(f"{len(postings)} postings sum to {total} or hold a zero; every entry must sum to zero")
 
 
 def hash_entry(previous: str, entry: Entry) -> str:
-    """The entry's hash, hexadecimal. JSON keeps text apart from its surroundings; account ids hold no tab."""
+    """Return the entry's hash, hexadecimal. JSON delimits texts; account ids hold no tab."""
     header = [entry.number, entry.at, entry.kind, entry.key, entry.note, entry.attachment, len(entry.postings)]
     lines = [f"{account_id}\t{amount}" for account_id, amount in entry.postings]
     text = "\n".join([previous, json.dumps(header), *lines])
@@ -95,5 +95,5 @@ def hash_entry(previous: str, entry: Entry) -> str:
 
 
 def attach(payments: Sequence[Payment]) -> str:
-    """SHA-256 over payments in order, as JSON arrays of their fields: what a settlement's entry documents."""
+    """SHA-256 over payments in order, as JSON arrays of their fields: the attachment of a settlement's entry."""
     return hashlib.sha256(json.dumps(payments).encode()).hexdigest() if payments else ""

@@ -1,4 +1,4 @@
-"""Payments that deserve a second look: far from their round's median, or cut because the escrow ran out."""
+"""Anomalous payments: far from their round's median, or reduced because the escrow ran out."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from services.pricing.domain.money import credits
 
 DEVIATIONS = 3.0
 _NORMAL = 1.4826
-"""Makes the median absolute deviation of normal numbers their standard deviation."""
+"""Scales the median absolute deviation (MAD) of normal numbers to their standard deviation."""
 
 
 def find_outliers(payments: Sequence[Payment]) -> list[Payment]:
     """Payments of one round more than three deviations from its median, deviations measured by the MAD.
 
-    Where more than half of the payments are equal the MAD is nothing; then those at least twice the median stand out.
+    Where more than half of the payments are equal the MAD is 0; then payments of twice the median or more are outliers.
     """
     if len(payments) < 3:
         return []

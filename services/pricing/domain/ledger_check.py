@@ -1,6 +1,6 @@
-"""Whether the book is sound: every entry added up and hashed again, every balance compared with its postings.
+"""Verification of the ledger: sums and hashes of all entries, and balances compared with postings.
 
-The whole book streams past; what stays in memory is one sum per account.
+Entries stream past; memory holds one sum per account.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MOST_FAULTS = 100
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a check found; `faults` says what is wrong, at most so many."""
+    """Result of a check; `faults` lists at most the first of them (see the check's limit)."""
 
     entries: int
     postings: int
@@ -30,8 +30,8 @@ class Verdict:
 
 
 @dataclass(slots=True)
-class BookCheck:
-    """A check under way: `take` the entries in order, then the balances, then ask for the `verdict`."""
+class LedgerCheck:
+    """A running check: `take` the entries in order, `compare` the balances, then read the `verdict`."""
 
     entries: int = 0
     postings: int = 0
@@ -41,7 +41,7 @@ class BookCheck:
     _at: float = 0.0
 
     def take(self, batch: Iterable[tuple[Entry, str, Sequence[Payment]]]) -> None:
-        """Entries that follow, each with its stored hash and the payments stored for it."""
+        """Check the following entries, each with its stored hash and stored payments."""
         for entry, stored, payments in batch:
             self._take_one(entry, stored, payments)
 
@@ -64,7 +64,7 @@ class BookCheck:
         self.postings += len(entry.postings)
 
     def compare(self, balances: Iterable[tuple[str, int]]) -> None:
-        """Balances as stored; each account once."""
+        """Compare stored balances with postings; each account once."""
         for account_id, balance in balances:
             added = self._sums.pop(account_id, 0)
             if added != balance:
@@ -72,13 +72,13 @@ class BookCheck:
             if added < 0 and account_id != MINT:
                 self._fault(f"account {account_id} is overdrawn: its postings sum to {added}")
 
-    def expect(self, what: str, stored: object, found: object) -> None:
-        """Two ways to the same fact."""
-        if stored != found:
-            self._fault(f"{what}: the book says {stored}, there are {found}")
+    def expect(self, what: str, recorded: object, counted: object) -> None:
+        """Compare a count that the ledger records with the rows counted."""
+        if recorded != counted:
+            self._fault(f"{what}: the ledger records {recorded}, the check counts {counted}")
 
     def verdict(self) -> Verdict:
-        """What was found; accounts with postings but no balance are a fault too."""
+        """Return the result; accounts with postings but no balance are a fault too."""
         for account_id, added in self._sums.items():
             self._fault(f"account {account_id} has postings that sum to {added} but does not exist")
         return Verdict(self.entries, self.postings, self.head, self.faults)

@@ -1,7 +1,7 @@
-"""Privacy that devices spent, added up so that a report costs the same after ten rounds or ten million.
+"""Running totals of the privacy that devices spent: a report's cost does not depend on the number of rounds.
 
-A total is a charge that stands for many: Gaussian and zCDP ones add up to one of Σρ, sampled Gaussian ones of one
-multiplier and rate and Laplace ones of one ε to one of that many steps.
+A total is a charge that stands for many: Gaussian and zCDP charges add up to one of Σρ; sampled Gaussian charges of
+one multiplier and rate, and Laplace charges of one ε, add up to one with that number of steps.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from coterie.privacy.claims import claim_of
 
 @dataclass(frozen=True, slots=True)
 class TaskTotals:
-    """What a device spent in one task: its totals, and in how many rounds."""
+    """A device's totals in one task, and the number of its rounds."""
 
     task_id: str
     rounds: int
@@ -24,7 +24,7 @@ class TaskTotals:
 
 
 def total_of(charge: Charge) -> Charge:
-    """The charge in the form that adds up; one without noise is a Gaussian one of infinite ρ."""
+    """Return the charge in the form that adds up; a charge without noise is a Gaussian one of infinite ρ."""
     match charge.mechanism:
         case "gaussian" | "zcdp":
             return replace(charge, rho=charge.rho * charge.steps, multiplier=0.0, steps=1)
@@ -35,10 +35,9 @@ def total_of(charge: Charge) -> Charge:
 
 
 def key_of(charge: Charge) -> list[object]:
-    """The charge as plain values, by which two settlements are compared.
+    """Return the charge as plain values, by which settlements are compared.
 
-    An adjacency is named only where it is not the usual one of its mechanism, so that a round settled without it is
-    settled alike now.
+    The adjacency is included only where it differs from its mechanism's default.
     """
     claim = claim_of(charge)
     values = [claim.mechanism, claim.parameter, claim.unit, claim.sampling_rate, claim.steps]
@@ -47,6 +46,6 @@ def key_of(charge: Charge) -> list[object]:
 
 
 def report(tasks: Sequence[TaskTotals], delta: float) -> tuple[Answer, list[Answer]]:
-    """ε over all tasks, and of each, for the most that all their releases hide."""
+    """Return ε over all tasks, and of each task, composed over all releases."""
     everything = [charge for task in tasks for charge in task.totals]
     return answer(everything, delta), [answer(task.totals, delta) for task in tasks]

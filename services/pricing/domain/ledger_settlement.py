@@ -1,9 +1,9 @@
-"""What a round's work is owed under its quote, and what the escrow can pay of it.
+"""What a quote owes for a round's work, and how much of it the escrow can pay.
 
-Only delivered work is paid. Under "stackelberg" that is price × budget ([MPPFL] section 2.4), under "correlated"
-r − θσ² ([CAPP] eq. 3), never below nothing and never above what the quote promised at most; under "payoff" its
-share of what its cluster is worth, or of the round's pot by quality; under "contribution" its share of the pot by what
-its update was worth. When the escrow does not cover all, everybody is paid the same fraction.
+Only delivered work is paid. Under "stackelberg" the payment is price × budget ([MPPFL] section 2.4), under "correlated"
+r − θσ² ([CAPP] eq. 3), between 0 and the offer's maximum; under "payoff" the device's share of its cluster's value, or
+of the round's pot by quality; under "contribution" its share of the pot by its update's Shapley value. When the escrow
+does not cover all dues, every device is paid the same fraction.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _QUALITY_UNIT = 2**60
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a device did in a round; a budget or quality that cannot be makes it rejected.
+    """What a device did in a round; an impossible budget or quality makes the work rejected.
 
     Attributes
     ----------
     outcome : delivered, or how it failed.
     budget : zCDP budget it claims to have spent (stackelberg), or its noise variance (correlated).
     quality : weight of its update, for shares of a pot.
-    payoff_microcredits : its share of what its cluster is worth; None when it is in none that is paid.
+    payoff_microcredits : its share of its cluster's value; None when it is in no paid cluster.
     charges : privacy it spent.
-    excluded_because : why the task's rule did not count its update; it did its work and is paid all the same.
+    excluded_because : why the task's rule did not count its update; its work is paid all the same.
     """
 
     device_id: str
@@ -56,7 +56,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What one device is to be paid, at which price, and why."""
+    """What one device is owed, at which price, and why."""
 
     work: Work
     amount_microcredits: int
@@ -65,9 +65,9 @@ class Due:
 
 
 def digest_work(work: Sequence[Work]) -> str:
-    """SHA-256 of the delivered work, whatever its order: what makes two settlements of a round the same.
+    """SHA-256 of the delivered work in any order, by which repeated settlements of a round are compared.
 
-    Work that failed is left out: a device that was absent at first may be late by the time of a repeat.
+    Failed work is left out: a device that was absent at first may be late by the time of a repeat.
     """
     rows = sorted(
         [w.device_id, w.owner_id, w.budget, w.quality, _digested(w.payoff_microcredits), [key_of(c) for c in w.charges]]
@@ -83,7 +83,7 @@ def _digested(payoff: int | None) -> int:
 
 
 def compute_dues(quote: Quote, work: Sequence[Work]) -> list[Due]:
-    """What each delivered device is owed, in order of device id; those owed nothing are left out."""
+    """Return what each delivered device is owed, in order of device id, without zero amounts."""
     delivered = sorted((w for w in work if w.outcome is ParticipationState.DELIVERED), key=lambda w: w.device_id)
     shares = share_pot(quote.pot_microcredits, delivered)
     offers = {offer.device_id: offer for offer in quote.offers}
@@ -97,14 +97,14 @@ def compute_dues(quote: Quote, work: Sequence[Work]) -> list[Due]:
             from_pot = f"{credits(share)} credits of the pot of {credits(quote.pot_microcredits)}"
             because = "; ".join(filter(None, [because, from_pot]))
         if w.excluded_because:
-            because += f"; paid though the task's rule set its update aside: {w.excluded_because}"
+            because += f"; paid although the task's rule excluded its update: {w.excluded_because}"
         if amount > 0:
             dues.append(Due(w, amount, offer.price_microcredits if priced else 0, because))
     return dues
 
 
 def share_pot(pot: int, delivered: Sequence[Work]) -> list[int]:
-    """Shares of the round's pot by quality among those who get no payoff."""
+    """Shares of the round's pot by quality, among devices without a payoff."""
     qualities = [w.quality if w.payoff_microcredits is None else 0.0 for w in delivered]
     total = math.fsum(qualities)
     if pot == 0 or total == 0.0:
@@ -114,7 +114,7 @@ def share_pot(pot: int, delivered: Sequence[Work]) -> list[int]:
 
 
 def fit_escrow(dues: Sequence[Due], escrow: int) -> list[Due]:
-    """The dues, all scaled down alike when `escrow` does not cover them; those left with nothing fall out."""
+    """Return the dues, scaled down equally when `escrow` does not cover them, without zero amounts."""
     owed = sum(due.amount_microcredits for due in dues)
     if owed <= escrow:
         return list(dues)
@@ -141,7 +141,7 @@ def _pay_payoff(offer: Offer, work: Work) -> tuple[int, str]:
 
 
 def _pay_budget(offer: Offer, work: Work) -> tuple[int, str]:
-    """⌊price × budget⌋ within the offer, and its payoff if it is in a cluster."""
+    """⌊price × budget⌋ within the offer, plus the payoff of a device in a cluster."""
     payoff, because = _pay_payoff(offer, work)
     worth = whole(offer.price_microcredits * Fraction(work.budget))
     paid = min(worth, offer.most_microcredits)
@@ -153,7 +153,7 @@ def _pay_budget(offer: Offer, work: Work) -> tuple[int, str]:
 
 
 def _pay_variance(offer: Offer, work: Work) -> tuple[int, str]:
-    """⌊r − θσ²⌋ between nothing and the most offered; an answer without a stated variance is taken as exact."""
+    """⌊r − θσ²⌋ between 0 and the offer's maximum; an answer without a stated variance counts as exact."""
     worth = whole(offer.base_microcredits - offer.slope_microcredits * Fraction(work.budget))
     paid = max(0, min(worth, offer.most_microcredits))
     base, slope = credits(offer.base_microcredits), credits(offer.slope_microcredits)

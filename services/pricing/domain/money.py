@@ -1,7 +1,7 @@
-"""Money is whole micro-credits. Whatever is not is rounded here and nowhere else.
+"""Amounts of money are whole micro-credits; all rounding happens here.
 
-One amount is rounded down when it is paid and up when it must be there or is taken off. Amounts that belong together
-are rounded together, so that they sum to what there is to the micro-credit.
+A single amount is rounded down when it is paid, and up when it is required or deducted. Amounts that belong together
+are rounded together: they sum to the exact total.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ MICRO = 1_000_000
 
 
 def whole(microcredits: float | Fraction, *, up: bool = False) -> int:
-    """An amount in whole micro-credits: down, or with `up` up."""
+    """Round an amount to whole micro-credits: down, or with `up` up."""
     return math.ceil(microcredits) if up else math.floor(microcredits)
 
 
 def from_credits(credits: float, *, up: bool = False) -> int:
-    """Credits in whole micro-credits: down, or with `up` up."""
+    """Convert credits to whole micro-credits: down, or with `up` up."""
     return whole(credits * MICRO, up=up)
 
 
@@ -50,5 +50,5 @@ def apportion(total: int, weights: Sequence[int], names: Sequence[str]) -> list[
 
 
 def credits(microcredits: float) -> str:
-    """Micro-credits as credits for people, exactly: 1370001 is "1.370001"."""
+    """Format micro-credits as credits, exactly: 1370001 is "1.370001"."""
     return f"{Decimal(microcredits).scaleb(-6).normalize():f}"

@@ -1,7 +1,7 @@
-"""What everybody in a cluster is worth as it came about, and is owed for it.
+"""The realised value of a cluster, and what it owes each of its devices.
 
-[SCFL] Social-Aware Clustered Federated Learning, §IV-D. Points are the paper's payoffs; a task pays credits for each,
-or shares a pot out by them.
+[SCFL] Social-Aware Clustered Federated Learning, §IV-D. Points are the paper's payoffs; a task pays credits per point,
+or divides a pot by them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from services.pricing.errors import BadRound
 
 @dataclass(frozen=True, slots=True)
 class GameParameters:
-    """What quality earns and clusters cost: λ_p, λ_c and ζ, as the plan was played for."""
+    """What quality earns and clusters cost: λ_p, λ_c and ζ, as in the plan's game."""
 
     price: float
     member_cost: float
@@ -26,7 +26,7 @@ class GameParameters:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Those who delivered together, by device id: their `qualities`, and what each is worth `alone`."""
+    """Devices that delivered together: `qualities` by device id, and each device's value `alone`."""
 
     head: str
     qualities: Mapping[str, float]
@@ -36,7 +36,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Payoffs:
-    """The clusters of a round and how they are paid: credits for each point, or shares of a pot (0 = the quote's)."""
+    """The clusters of a round and their payment: credits per point, or shares of a pot (0 = the quote's)."""
 
     clusters: Sequence[Cluster]
     credits_per_point: float = 0.0
@@ -44,7 +44,7 @@ class Payoffs:
 
 
 def owed(payoffs: Payoffs, quoted_pot: int) -> dict[str, int]:
-    """Micro-credits owed to everybody in a cluster."""
+    """Micro-credits owed to each device in a cluster."""
     points: dict[str, float] = {}
     for cluster in payoffs.clusters:
         _check(cluster, points)
@@ -53,10 +53,10 @@ def owed(payoffs: Payoffs, quoted_pot: int) -> dict[str, int]:
 
 
 def divide(cluster: Cluster) -> dict[str, float]:
-    """ψ of everybody in a realised cluster. [SCFL] eqs (15)-(18), with ζ given to the head (spec A9).
+    """ψ of each device in a realised cluster. [SCFL] eqs (15)-(18), with ζ given to the head (spec A9).
 
     V(C) = λ_p Σq − λ_c |C| and ψ_n = q_n/Σq · (V(C) − Σ V({l}) − ζ) + V({n}) + (ζ if n is head), so Σψ = V(C). A
-    cluster of one is worth V({n}), whatever it was planned to be.
+    cluster of one has the value V({n}), whatever the plan had in mind.
     """
     qualities, alone, game_parameters = cluster.qualities, cluster.alone, cluster.game_parameters
     if len(qualities) == 1:
@@ -73,9 +73,9 @@ def divide(cluster: Cluster) -> dict[str, float]:
 
 
 def pay_points(points: Mapping[str, float], credits_per_point: float, pot_microcredits: int) -> dict[str, int]:
-    """Micro-credits for points: at a price for each or, when that is 0, shares of the pot.
+    """Micro-credits for points: at a price per point or, when that is 0, as shares of the pot.
 
-    Negative points are owed nothing. Fractions keep the sum exact to the micro-credit.
+    Negative points are owed nothing. Exact fractions keep the sum exact to the micro-credit.
     """
     names = list(points)
     exact = [max(Fraction(0), Fraction(points[name])) for name in names]
@@ -101,6 +101,6 @@ def _check(cluster: Cluster, known: Mapping[str, float]) -> None:
         *cluster.qualities.values(),
     )
     if not all(map(math.isfinite, (*numbers, *cluster.alone.values()))):
-        raise BadRound(f"the cluster of {cluster.head} has a quality or a worth that is no number; plan it again")
+        raise BadRound(f"the cluster of {cluster.head} has a quality or value that is not finite; plan it again")
     if len(cluster.qualities) > 1 and math.fsum(cluster.qualities.values()) == 0.0:
-        raise BadRound(f"the cluster of {cluster.head} has no quality to divide by; plan it again")
+        raise BadRound(f"the cluster of {cluster.head} has a total quality of 0; plan it again")

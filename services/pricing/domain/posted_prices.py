@@ -1,10 +1,10 @@
-"""From a leader's price to what is posted in a round: within the purse, worth the expected work, nobody's to set.
+"""From a leader's price to the prices of a round: within its budget, worth the expected work, not for devices to set.
 
 [MPPFL] Multi-Hop Privacy Propagation for Differentially Private Federated Learning in Social Networks.
 
 Unlike [MPPFL], the platform has a budget: when the leader's price r would cost more than the round's share of the
 escrow, the price falls until r·Σρ(r) fits, and devices that would lose by it withdraw. Where computing is expected to
-cost a device C, the price rises until nobody with the expected costs loses by taking part.
+cost a device C, the price rises until no device with the expected costs loses by taking part.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _HALVINGS = 60
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PostedPrice:
-    """Prices that fit the purse and the budgets that answer them; `status` is "ok", "limited" or why there are none.
+class PostedPrices:
+    """Prices that fit the round's budget, and the budgets sold; `status` is "ok", "limited" or why there are none.
 
     Attributes
     ----------
     price, budgets : one unit price for all, and the budget of each device.
-    caps : budgets that offers go up to.
-    risk : αR that each device is told, and decides by.
+    caps : largest budgets that offers cover.
+    risk : αR that each device receives, and decides by.
     """
 
     status: str
@@ -45,42 +45,42 @@ class PostedPrice:
 
 def lead_direct(
     market: Market, solver: Solver, round_number: int, share: float, *, headroom: float, spread: float = 0.0
-) -> tuple[Outcome, PostedPrice]:
-    """The market of [MPPFL], or devices and a platform that know nothing of leakage ("agnostic")."""
+) -> tuple[Outcome, PostedPrices]:
+    """The market of [MPPFL], or one in which devices and platform ignore leakage ("agnostic")."""
     outcome = believing(market, play(market, solver, round_number), solver, round_number, spread)
     believed = _unleaked(market) if solver == "agnostic" else market
     if solver != "agnostic":
         outcome = worthwhile(market, outcome, round_number)
-    status, price, budgets = fit_purse(believed, outcome, share)
+    status, price, budgets = fit_round_budget(believed, outcome, share)
     caps = headroom * np.maximum(budgets, budgets.mean())
     risk = believed.risk_weight * external_risk(believed, budgets)
-    return outcome, PostedPrice(status, price, budgets, caps, risk)
+    return outcome, PostedPrices(status, price, budgets, caps, risk)
 
 
 def lead_undeclared(
     market: Market, solver: Solver, round_number: int, share: float, *, headroom: float, spread: float = 0.0
-) -> tuple[Outcome, PostedPrice]:
-    """The market where ties are what owners declare: those move what a device is told of its risk, and no payment.
+) -> tuple[Outcome, PostedPrices]:
+    """The market whose ties are declared by owners: declarations change the risk a device sees, and no payment.
 
-    With equal expected costs every device whose leakage reaches the limit S answers ρ(r) = (r − b)/(2a(1 + αS)), so
-    the leader plays against that, whatever was declared; offers are capped by what a device without any leakage would
-    sell. Price and cap are then the same whatever anybody declares, and so is what it is paid for the same budget.
+    With equal expected costs every device whose leakage reaches the limit S answers ρ(r) = (r − b)/(2a(1 + αS)), so the
+    leader plays against that, whatever owners declare; offers are capped at what a device without leakage sells.
+    Price and cap, and with them the payment for a given budget, do not depend on declarations.
     """
     unleaked = _unleaked(market)
     limit = replace(unleaked, cost_quadratic=market.cost_quadratic * (1.0 + market.contraction))
     leader = believing(limit, play(limit, solver, round_number), solver, round_number, spread)
     leader = worthwhile(limit, leader, round_number)
     most = agnostic_budgets(unleaked, leader.price) if math.isfinite(leader.price) else leader.budgets
-    status, price, _ = fit_purse(unleaked, replace(leader, budgets=most), share)
+    status, price, _ = fit_round_budget(unleaked, replace(leader, budgets=most), share)
     budgets = equilibrium(market, price).budgets
     played = math.isfinite(leader.price)
     outcome = judged(market, leader, equilibrium(market, leader.price).budgets, round_number) if played else leader
     caps = headroom * agnostic_budgets(unleaked, price)
     risk = market.risk_weight * external_risk(market, budgets)
-    return outcome, PostedPrice(status, price, budgets, caps, risk)
+    return outcome, PostedPrices(status, price, budgets, caps, risk)
 
 
-def fit_purse(market: Market, outcome: Outcome, share: float) -> tuple[str, float, Vector]:
+def fit_round_budget(market: Market, outcome: Outcome, share: float) -> tuple[str, float, Vector]:
     """Status, the leader's price or the highest below it whose cost r·Σρ(r) is at most `share` credits, and budgets."""
     nothing = np.zeros(market.devices)
     if math.isnan(outcome.price):
@@ -99,9 +99,9 @@ def fit_purse(market: Market, outcome: Outcome, share: float) -> tuple[str, floa
 
 
 def worthwhile(market: Market, outcome: Outcome, round_number: int) -> Outcome:
-    """The leader's price, or the least above it at which no device that sells loses by its expected costs, C included.
+    """The leader's price, or the least above it at which no selling device loses by its expected costs, C included.
 
-    A device alone needs r = b + 2√(aC). Leakage that rises with the price may leave no such price: then it stays.
+    A single device needs r = b + 2√(aC). Leakage that rises with the price may leave no such price: then r stays.
     """
     if math.isnan(outcome.price) or not market.cost_fixed.any():
         return outcome
@@ -128,5 +128,5 @@ def worthwhile(market: Market, outcome: Outcome, round_number: int) -> Outcome:
 
 
 def _unleaked(market: Market) -> Market:
-    """The market of somebody who believes that nothing leaks."""
+    """The same market without leakage."""
     return replace(market, leakage=leakage(sparse.csr_array((market.devices, market.devices)), isolated="keep"))

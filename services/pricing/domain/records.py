@@ -1,4 +1,4 @@
-"""The nouns of the pricing engine; those of the book itself (`Posting`, `Entry`, `Payment`) are in `ledger`."""
+"""The nouns of the pricing engine; those of the ledger (`Posting`, `Entry`, `Payment`) are in `ledger`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from services.pricing.domain.ledger import Payment
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a device decides by whose privacy depends on that of others; see the proto."""
+    """What a device needs to decide on an offer when its privacy depends on that of others; see the proto."""
 
     others_variance: float
     variance_low: float
@@ -23,7 +23,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What one device is offered; see the proto for the meaning of each number."""
+    """What one device is offered; the proto explains each number."""
 
     device_id: str
     price_microcredits: int = 0
@@ -37,7 +37,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """Prices of a round; `pot_microcredits` is shared out by quality besides what the offers bring."""
+    """Prices of a round; `pot_microcredits` is divided by quality, in addition to the offers."""
 
     task_id: str
     round: int
@@ -49,7 +49,7 @@ class Quote:
 
 
 @dataclass(frozen=True, slots=True)
-class Purse:
+class RoundBudget:
     """What a round may spend: the task's escrow, and how many rounds it must last for, this one included."""
 
     escrow_microcredits: int
@@ -63,7 +63,7 @@ class Purse:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account and what is in it."""
+    """An account and its balance."""
 
     id: str
     balance_microcredits: int
@@ -72,7 +72,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A posting as a statement shows it."""
+    """A posting as a line of a statement."""
 
     entry: int
     position: int
@@ -85,7 +85,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """An account's postings over a period, a page of them."""
+    """One page of an account's postings over a period."""
 
     account: Account
     opening_microcredits: int
@@ -96,7 +96,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Escrow:
-    """A task's escrow: who pays, what was put in, and when it was given back."""
+    """A task's escrow: its publisher, its amount, and when it was released."""
 
     task_id: str
     publisher: str
@@ -107,7 +107,7 @@ class Escrow:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What was owed and paid for a round, and what it left in escrow."""
+    """What was owed and paid for a round, and the escrow left after it."""
 
     task_id: str
     round: int
@@ -119,7 +119,7 @@ class Settlement:
 
     @property
     def exhausted(self) -> bool:
-        """Whether the escrow could not cover all that was owed."""
+        """Whether the escrow could not cover all dues."""
         return self.paid_microcredits < self.owed_microcredits
 
 
@@ -134,7 +134,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class PaymentFilter:
-    """Which payments are asked for; empty text means any, times are [since, until)."""
+    """Filter for payments; empty text means any, times are [since, until)."""
 
     task_id: str = ""
     device_id: str = ""

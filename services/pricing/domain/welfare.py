@@ -1,4 +1,4 @@
-"""The best the devices could do together, and how far selfish play stays below it: the price of anarchy.
+"""The largest welfare the devices could reach together, and how far selfish play stays below: the price of anarchy.
 
 [MPPFL] Multi-Hop Privacy Propagation for Differentially Private Federated Learning in Social Networks, section 4.
 
@@ -39,7 +39,7 @@ class Optimum:
 
 
 def optimum(market: Market, price: float) -> Optimum:
-    """max_{ρ ≥ 0} Wf(r, ρ): strictly concave, hence one answer."""
+    """max_{ρ ≥ 0} Wf(r, ρ): strictly concave, hence unique."""
     check_price(price)
     c = market.solve(np.ones(market.devices), transposed=True)
     wanted = (price * c.values - market.cost_linear) / (2.0 * market.cost_quadratic)
@@ -87,7 +87,7 @@ def _sparse_least_squares(market: Market, wanted: Vector, guess: Vector) -> tupl
         last = np.asarray(mask * last, dtype=np.float64)
         return last
 
-    scale = 1e3 * float(np.abs(linear).max())  # the support's own equations hold only as well as CG solves them
+    scale = 1e3 * float(np.abs(linear).max())  # CG solves the support's equations only to this accuracy
     solved = block_pivot(solve_on, lambda x: hessian(x) - linear, guess > 0, scale=scale, limit=200)
     return solved.values, solved.iterations
 

@@ -21,7 +21,7 @@ DETAILS = {
     "stackelberg": "market_details",
     "correlated": "survey_details",
 }
-"""The message of each built-in incentive's details; plug-ins have none."""
+"""The details message of each built-in incentive; plug-ins have none."""
 
 
 def to_quote(quote: records.Quote) -> pb.Quote:
@@ -142,5 +142,5 @@ def from_payoffs(payoffs: pb.Payoffs) -> Payoffs:
 
 
 def _fields(record: Any) -> dict[str, Any]:
-    """A record's fields by name; `dataclasses.asdict` copies each value, which ten thousand payments feel."""
+    """A record's fields by name, without the copies that `dataclasses.asdict` makes of each value."""
     return {name: getattr(record, name) for name in record.__slots__}

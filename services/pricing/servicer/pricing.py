@@ -26,11 +26,11 @@ class PricingServicer(rpc.PricingServicer):
         result = await self._quoting.quote(
             request.task_id,
             request.round,
-            request.incentive,
-            from_struct(request.parameters),
-            devices,
-            request.rounds,
-            _data(request),
+            incentive=request.incentive,
+            document=from_struct(request.parameters),
+            devices=devices,
+            rounds=request.rounds,
+            data=_data(request),
         )
         return to_quote(result)
 

@@ -1,4 +1,4 @@
-"""The book in the database: the chain's head, entries, postings, and the balances that follow them."""
+"""The ledger in the database: the chain's head, entries, postings, and the balances that follow from them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STREAM_ROWS = 20_000
 _HEAD = sa.select(book.c.entries, book.c.postings, book.c.payments, book.c.head, book.c.at)
 _HEAD_LOCKED = _HEAD.with_for_update()
 _held = accounts.alias("held")
-# Nothing is posted to an owner's account: it shows what its devices hold together.
+# An owner's account has no postings: its balance is the sum of its devices' balances.
 _BALANCE = sa.case(
     (
         accounts.c.kind == "owner",
@@ -40,17 +40,17 @@ _LINE = columns(
 
 
 async def lock_head(tx: Tx) -> Head:
-    """The end of the chain, locked until the transaction ends: one writer at a time on either database."""
+    """Return the end of the chain, locked until the transaction ends: one writer at a time on either database."""
     return Head(*(await tx.execute(_HEAD_LOCKED)).one())
 
 
 async def read_head(tx: Tx) -> Head:
-    """The end of the chain."""
+    """Return the end of the chain."""
     return Head(*(await tx.execute(_HEAD)).one())
 
 
 async def append(tx: Tx, head: Head, entry: Entry, payments: int = 0) -> None:
-    """Writes the entry that follows the locked `head` and makes so many `payments`, and moves every balance."""
+    """Write the entry that follows the locked `head` and makes `payments` payments; update all balances."""
     check_balanced(entry.postings)
     rows = [(entry.number, i, p.account_id, p.amount_microcredits) for i, p in enumerate(entry.postings)]
     await insert_rows(tx, list(postings.c), rows)
@@ -95,7 +95,7 @@ async def _move_balances(tx: Tx, entry: Entry) -> None:
 
 
 async def open_accounts(tx: Tx, account_ids: Iterable[str], at: float, owners: Mapping[str, str]) -> None:
-    """Opens the accounts that do not exist yet, with nothing in them; `owners` maps device accounts to owners' ids."""
+    """Open the missing accounts with a balance of 0; `owners` maps device accounts to owners' ids."""
     rows = [_opened(account_id, owners.get(account_id, ""), 0, at) for account_id in sorted(set(account_ids))]
     await insert_rows(tx, list(accounts.c), rows, "(id) DO NOTHING")
 
@@ -105,7 +105,7 @@ def _opened(account_id: str, owner_id: str, balance: int, at: float) -> tuple[st
 
 
 async def find_entry(tx: Tx, key: str) -> tuple[int, list[Posting]] | None:
-    """Number and postings of the entry with that key."""
+    """Return number and postings of the entry with that key."""
     number = (await tx.execute(sa.select(entries.c.number).where(entries.c.key == key))).scalar_one_or_none()
     if number is None:
         return None
@@ -114,12 +114,11 @@ async def find_entry(tx: Tx, key: str) -> tuple[int, list[Posting]] | None:
 
 
 async def find_account(tx: Tx, account_id: str) -> Account | None:
-    """One account."""
     return await fetch_one(tx, _ACCOUNT_OF, Account, {"p_account": account_id})
 
 
 async def list_accounts(tx: Tx, prefix: str, after: str, limit: int) -> list[Account]:
-    """Accounts in order of id."""
+    """List accounts in order of id."""
     query = sa.select(*_ACCOUNT).where(accounts.c.id > after).order_by(accounts.c.id).limit(limit)
     if prefix:
         query = query.where(accounts.c.id >= prefix, accounts.c.id < prefix + "\U0010ffff")
@@ -127,13 +126,13 @@ async def list_accounts(tx: Tx, prefix: str, after: str, limit: int) -> list[Acc
 
 
 async def sum_balances(tx: Tx, kind: str) -> int:
-    """What all accounts of a kind hold."""
+    """Return the sum of all balances of a kind."""
     query = sa.select(sa.func.coalesce(sa.func.sum(accounts.c.balance), 0)).where(accounts.c.kind == kind)
     return int((await tx.execute(query)).scalar_one())
 
 
 def _of_account(account_id: str) -> sa.ColumnElement[bool]:
-    """Postings of an account; an owner's are those of its devices."""
+    """Condition for the postings of an account; an owner's are those of its devices."""
     kind, _, name = account_id.partition(":")
     if kind != "owner":
         return postings.c.account_id == account_id
@@ -141,7 +140,7 @@ def _of_account(account_id: str) -> sa.ColumnElement[bool]:
 
 
 async def sum_before(tx: Tx, account_id: str, at: float) -> int:
-    """Balance of an account just before `at`."""
+    """Return the balance of an account just before `at`."""
     query = (
         sa.select(sa.func.coalesce(sa.func.sum(postings.c.amount), 0))
         .join(entries, entries.c.number == postings.c.entry)
@@ -151,7 +150,7 @@ async def sum_before(tx: Tx, account_id: str, at: float) -> int:
 
 
 async def list_lines(tx: Tx, account_id: str, since: float, until: float, page: Page) -> list[Line]:
-    """Postings of an account in [since, until), oldest first; the cursor is `entry.position` of the last one seen."""
+    """List postings of an account in [since, until), oldest first; the cursor is `entry.position` of the last one."""
     entry, _, position = page.cursor.partition(".")
     after = int(entry or 0), int(position or 0)
     place = (postings.c.entry, postings.c.position)
@@ -167,7 +166,7 @@ async def list_lines(tx: Tx, account_id: str, since: float, until: float, page: 
 
 
 async def stream_entries(tx: Tx, last: int) -> AsyncIterator[list[tuple[Entry, str]]]:
-    """Entries 1 to `last` in order with their stored hashes, some at a time: never many more postings than one has."""
+    """Yield entries 1 to `last` in order with their stored hashes, in batches of bounded numbers of postings."""
     number = 0
     while number < last:
         query = sa.select(entries).where(entries.c.number > number, entries.c.number <= last)
@@ -216,11 +215,10 @@ async def _read_postings(tx: Tx, first: int, last: int) -> dict[int, list[Postin
 
 
 async def stream_balances(tx: Tx) -> AsyncIterator[list[tuple[str, int]]]:
-    """Every account's id and stored balance, some at a time."""
+    """Yield the id and stored balance of every account, in batches."""
     async for rows in tx.partitions(sa.select(accounts.c.id, accounts.c.balance), _STREAM_ROWS):
         yield [(account_id, balance) for account_id, balance in rows]
 
 
 async def count_postings(tx: Tx) -> int:
-    """All postings there are."""
     return int((await tx.execute(sa.select(sa.func.count()).select_from(postings))).scalar_one())

@@ -25,7 +25,7 @@ _SETTLEMENT = columns(
 )
 
 
-# Made once: a statement that is asked in every round costs more to make than to run.
+# Compiled once: these statements run in every round.
 _ESCROW_OF: sa.Select[Any] = sa.select(*_ESCROW).where(escrows.c.task_id == sa.bindparam("p_task"))
 _SETTLEMENT_OF: sa.Select[Any] = sa.select(*_SETTLEMENT).where(
     settlements.c.task_id == sa.bindparam("p_task"), settlements.c.round == sa.bindparam("p_round")
@@ -34,12 +34,11 @@ _ADD_SETTLEMENT = settlements.insert()
 
 
 async def find_escrow(tx: Tx, task_id: str) -> Escrow | None:
-    """A task's escrow."""
     return await fetch_one(tx, _ESCROW_OF, Escrow, {"p_task": task_id})
 
 
 async def add_escrow(tx: Tx, escrow: Escrow) -> None:
-    """Notes that an escrow was opened."""
+    """Store a new escrow."""
     row = {
         "task_id": escrow.task_id,
         "publisher": escrow.publisher,
@@ -51,17 +50,16 @@ async def add_escrow(tx: Tx, escrow: Escrow) -> None:
 
 
 async def mark_released(tx: Tx, task_id: str, at: float) -> None:
-    """Notes that an escrow was given back."""
+    """Record when an escrow was released."""
     await tx.execute(sa.update(escrows).where(escrows.c.task_id == task_id).values(released_at=at))
 
 
 async def find_settlement(tx: Tx, task_id: str, round_number: int) -> Settlement | None:
-    """A round's settlement."""
     return await fetch_one(tx, _SETTLEMENT_OF, Settlement, {"p_task": task_id, "p_round": round_number})
 
 
 async def add_settlement(tx: Tx, settlement: Settlement) -> None:
-    """Notes that a round was settled."""
+    """Store a round's settlement."""
     row = {
         "task_id": settlement.task_id,
         "round": settlement.round,
@@ -75,19 +73,19 @@ async def add_settlement(tx: Tx, settlement: Settlement) -> None:
 
 
 async def add_payments(tx: Tx, made: Sequence[Payment], entry: int) -> None:
-    """Writes the payments that an entry makes."""
+    """Store the payments of an entry."""
     rows = [(*payment, entry) for payment in made]
     await insert_rows(tx, [*_PAYMENT, payments.c.entry], rows)
 
 
 async def list_of_round(tx: Tx, task_id: str, round_number: int) -> list[Payment]:
-    """Payments of a round, in order of number."""
+    """List the payments of a round in order of number."""
     query = sa.select(*_PAYMENT).where(payments.c.task_id == task_id, payments.c.round == round_number)
     return await fetch_all(tx, query.order_by(payments.c.number), Payment)
 
 
 async def list_page(tx: Tx, wanted: PaymentFilter, page: Page) -> list[Payment]:
-    """Payments, newest first; the cursor is the number of the last one seen."""
+    """List payments, newest first; the cursor is the number of the last one."""
     query = sa.select(*_PAYMENT).order_by(payments.c.number.desc()).limit(page.limit)
     for column, value in (
         (payments.c.task_id, wanted.task_id),
@@ -106,7 +104,7 @@ async def list_page(tx: Tx, wanted: PaymentFilter, page: Page) -> list[Payment]:
 
 
 async def list_of_entries(tx: Tx, first: int, last: int) -> dict[int, list[Payment]]:
-    """Payments that entries `first` to `last` made, in order, by entry."""
+    """Return the payments of entries `first` to `last`, in order, by entry."""
     result: dict[int, list[Payment]] = defaultdict(list)
     query = sa.select(payments.c.entry, *_PAYMENT).where(payments.c.entry.between(first, last))
     for row in await tx.execute(query.order_by(payments.c.entry, payments.c.number)):
@@ -115,12 +113,11 @@ async def list_of_entries(tx: Tx, first: int, last: int) -> dict[int, list[Payme
 
 
 async def count_payments(tx: Tx) -> int:
-    """All payments there are."""
     return int((await tx.execute(sa.select(sa.func.count()).select_from(payments))).scalar_one())
 
 
 async def top_earners(tx: Tx, task_id: str, limit: int) -> list[Earner]:
-    """Devices that earned most, over all tasks or in one."""
+    """List the devices that earned most, over all tasks or in one."""
     paid = sa.func.sum(payments.c.amount)
     query = sa.select(payments.c.device_id, payments.c.owner_id, paid, sa.func.count())
     if task_id:
@@ -131,7 +128,7 @@ async def top_earners(tx: Tx, task_id: str, limit: int) -> list[Earner]:
 
 
 async def task_costs(tx: Tx, task_id: str, limit: int) -> list[TaskCost]:
-    """What tasks cost, dearest first."""
+    """List tasks by cost, highest first."""
     paid = sa.func.coalesce(sa.func.sum(settlements.c.paid), 0)
     query = (
         sa.select(escrows.c.task_id, accounts.c.balance, paid, sa.func.count(settlements.c.round))
@@ -148,7 +145,7 @@ async def task_costs(tx: Tx, task_id: str, limit: int) -> list[TaskCost]:
 
 
 async def sum_paid(tx: Tx, task_id: str) -> int:
-    """All that was paid, over all tasks or in one."""
+    """Return the sum of payments, over all tasks or in one."""
     query = sa.select(sa.func.coalesce(sa.func.sum(settlements.c.paid), 0))
     if task_id:
         query = query.where(settlements.c.task_id == task_id)
@@ -156,7 +153,7 @@ async def sum_paid(tx: Tx, task_id: str) -> int:
 
 
 async def latest_settlements(tx: Tx, task_id: str, limit: int) -> list[Settlement]:
-    """Settlements that owed something, newest first."""
+    """List settlements with dues, newest first."""
     query = sa.select(*_SETTLEMENT).where(settlements.c.owed > 0)
     if task_id:
         query = query.where(settlements.c.task_id == task_id)

@@ -1,4 +1,4 @@
-"""Privacy charges in the database: every one of them, and their running totals."""
+"""Privacy charges in the database, and their running totals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ADDED = f"({', '.join(_KIND)}) DO UPDATE SET amount = privacy_totals.amount + e
 
 
 async def add_charges(tx: Tx, task_id: str, round_number: int, work: Sequence[Work]) -> None:
-    """Writes the charges of a round's work and adds them to the totals."""
+    """Store the charges of a round's work and add them to the totals."""
     history: list[Row] = []
     sums: dict[Row, float] = defaultdict(float)
     for w in work:
@@ -46,7 +46,7 @@ def _count(charges: Sequence[Charge]) -> None:
 
 
 async def totals_of(tx: Tx, device_id: str) -> list[TaskTotals]:
-    """What a device spent, by task, in order of task id."""
+    """Return a device's totals by task, in order of task id."""
     counting = sa.select(privacy_charges.c.task_id, sa.func.count(sa.distinct(privacy_charges.c.round)))
     counting = counting.where(privacy_charges.c.device_id == device_id).group_by(privacy_charges.c.task_id)
     rounds = {task: int(count) for task, count in await tx.execute(counting)}

@@ -19,7 +19,7 @@ from services.pricing.tables import quotes
 _FIELDS = attrgetter(*(name for name in Offer.__slots__ if name != "terms"))
 
 
-# Made once: a statement that is asked in every round costs more to make than to run.
+# Compiled once: these statements run in every round.
 _QUOTE = sa.select(quotes).where(quotes.c.task_id == sa.bindparam("p_task"), quotes.c.round == sa.bindparam("p_round"))
 _QUOTE_LOCKED = _QUOTE.with_for_update()
 
@@ -30,7 +30,7 @@ def _adding(dialect: str) -> Any:
 
 
 async def find(tx: Tx, task_id: str, round_number: int, *, lock: bool = False) -> Quote | None:
-    """A round's quote; `lock` keeps it as it is until the transaction ends."""
+    """Return a round's quote; `lock` locks its row until the transaction ends."""
     query = _QUOTE_LOCKED if lock else _QUOTE
     row = (await tx.execute(query, {"p_task": task_id, "p_round": round_number})).one_or_none()
     if row is None:
@@ -48,14 +48,14 @@ async def find(tx: Tx, task_id: str, round_number: int, *, lock: bool = False) -
 
 
 async def add(tx: Tx, quote: Quote, at: float) -> bool:
-    """Stores a quote unless the round has one; whether it did."""
+    """Store a quote unless the round has one; return whether it was stored."""
     row = {"task_id": quote.task_id, "round": quote.round, **_row(quote), "at": at}
     result = await tx.execute(_adding(tx.dialect.name), row)
     return bool(result.rowcount)
 
 
 async def replace(tx: Tx, quote: Quote) -> None:
-    """Stores a quote in the place of the round's."""
+    """Replace the round's stored quote."""
     condition = (quotes.c.task_id == quote.task_id) & (quotes.c.round == quote.round)
     await tx.execute(sa.update(quotes).where(condition).values(**_row(quote)))
 
@@ -65,20 +65,20 @@ def _row(quote: Quote) -> dict[str, object]:
         "incentive": quote.incentive,
         "status": quote.status,
         "pot": quote.pot_microcredits,
-        "offers": json.dumps([[*_FIELDS(offer), _told(offer.terms)] for offer in quote.offers]),
+        "offers": json.dumps([[*_FIELDS(offer), _terms_json(offer.terms)] for offer in quote.offers]),
         "details": json.dumps(quote.details),
     }
 
 
 def _offer(*values: Any) -> Offer:
-    """An offer as stored: its terms are JSON text, empty when there are none."""
+    """Return a stored offer: its terms are JSON text, empty when there are none."""
     *most, text = values
     return changed(Offer(*most), terms=_terms(json.loads(text))) if text else Offer(*most)
 
 
-def _terms(told: dict[str, Any]) -> Terms:
-    return Terms(**told | {name: tuple(told[name]) for name in ("trust", "hidden")})
+def _terms(fields: dict[str, Any]) -> Terms:
+    return Terms(**fields | {name: tuple(fields[name]) for name in ("trust", "hidden")})
 
 
-def _told(terms: Terms | None) -> str:
+def _terms_json(terms: Terms | None) -> str:
     return "" if terms is None else json.dumps(asdict(terms))

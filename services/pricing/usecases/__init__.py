@@ -1,1 +1,1 @@
-"""What the pricing engine can be asked to do: one method per intention, one transaction each."""
+"""Use cases of the pricing engine: one method per intention, one transaction each."""

@@ -1,4 +1,4 @@
-"""Who may see and move which money: admins and the platform all, publishers and devices their own."""
+"""Access to money: admins and the platform see and move all of it, publishers and devices their own."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from services.kit.rpc.principal import SERVICE, NotAllowed, Principal, current_p
 
 
 def require_platform() -> Principal:
-    """The caller, if it is the platform itself or an admin."""
+    """Return the caller if it is the platform or an admin."""
     return require_role("admin")
 
 
 def require_publisher(publisher: str) -> Principal:
-    """The caller, if it is that publisher, an admin or the platform."""
+    """Return the caller if it is that publisher, an admin or the platform."""
     caller = require_role("publisher", "admin")
     if caller.role == "publisher" and caller.subject != publisher:
         raise NotAllowed(f"publisher {caller.subject} may not act for {publisher[:40]}; use that publisher's own key")
@@ -19,12 +19,12 @@ def require_publisher(publisher: str) -> Principal:
 
 
 def sees_all() -> bool:
-    """Whether the caller sees everybody's."""
+    """Whether the caller sees all accounts and payments."""
     return current_principal().role in ("admin", SERVICE.role)
 
 
 def is_own(account_id: str) -> bool:
-    """Whether the account is named after the caller: its own, or its owner's."""
+    """Whether the account belongs to the caller or to the caller's owner."""
     caller = current_principal()
     if caller.role == "publisher":
         return account_id == f"publisher:{caller.subject}"

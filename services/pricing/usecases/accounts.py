@@ -26,22 +26,22 @@ from services.pricing.usecases.access import is_own, require_platform, require_p
 MOST_ACCOUNTS = 500
 MOST_LINES = 1000
 PLACE = rf"{NUMBER}\.[0-9]{{1,9}}"
-"""Form of a statement's cursors: an entry and the position in it."""
+"""Pattern of a statement's cursors: an entry and the position in it."""
 
 
 class Accounts:
-    """Money that is put in, set aside, given back and looked at."""
+    """Deposits, escrows, balances and statements."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
 
     async def deposit(self, publisher: str, amount: int, key: str) -> Account:
-        """Credits for a publisher; the same key again changes nothing."""
+        """Credit a publisher; repeating the same key changes nothing."""
         require_platform()
-        checks.name("publisher", publisher)
-        checks.amount(amount, 1)
-        account_id, key = f"publisher:{publisher}", f"deposit:{publisher}:{checks.key(key)}"
+        checks.require_name("publisher", publisher)
+        checks.require_amount(amount, 1)
+        account_id, key = f"publisher:{publisher}", f"deposit:{publisher}:{checks.require_key(key)}"
         async with self._database.writing() as tx:
             head = await ledger_store.lock_head(tx)
             existing = await ledger_store.find_entry(tx, key)
@@ -58,14 +58,14 @@ class Accounts:
                     amount=amount,
                 )
             elif Posting(account_id, amount) not in existing[1]:
-                raise DepositDiffers(f"{key.removeprefix('deposit:')!r} was another amount; use a fresh key")
+                raise DepositDiffers(f"key {key.removeprefix('deposit:')!r} belongs to another amount; use a fresh key")
             return await _known(tx, account_id)
 
     async def open_escrow(self, task_id: str, publisher: str, amount: int) -> Account:
-        """Sets credits aside for a task; asking again changes nothing."""
-        checks.name("task_id", task_id)
-        require_publisher(checks.name("publisher", publisher))
-        checks.amount(amount, 0)
+        """Move credits into a task's escrow; repeating it changes nothing."""
+        checks.require_name("task_id", task_id)
+        require_publisher(checks.require_name("publisher", publisher))
+        checks.require_amount(amount, 0)
         account_id = f"escrow:{task_id}"
         async with self._database.writing() as tx:
             head = await ledger_store.lock_head(tx)
@@ -93,13 +93,13 @@ class Accounts:
                     f"{existing.publisher}; it cannot be changed"
                 )
             elif existing.released_at is not None:
-                raise EscrowReleased(f"the escrow of task {task_id} was given back; create another task")
+                raise EscrowReleased(f"the escrow of task {task_id} was released; create another task")
             return await _known(tx, account_id)
 
     async def release_escrow(self, task_id: str) -> Account:
-        """Gives what is left of an escrow back to its publisher; returns the publisher's account."""
+        """Return what is left of an escrow to its publisher, and return the publisher's account."""
         require_platform()
-        account_id = f"escrow:{checks.name('task_id', task_id)}"
+        account_id = f"escrow:{checks.require_name('task_id', task_id)}"
         async with self._database.writing() as tx:
             head = await ledger_store.lock_head(tx)
             escrow = await payments.find_escrow(tx, task_id)
@@ -126,12 +126,12 @@ class Accounts:
             return await _known(tx, publisher_id)
 
     async def get(self, account_id: str) -> Account:
-        """One account; the caller's own exists from the start, with nothing in it."""
+        """Return one account; the caller's own always exists, at first with a balance of 0."""
         async with self._database.reading() as tx:
             return await self._visible(tx, account_id)
 
     async def page(self, prefix: str, limit: int, cursor: str) -> tuple[list[Account], str]:
-        """Accounts in order of id, and the cursor of the next page."""
+        """List accounts in order of id, with the cursor of the next page."""
         require_role("admin")
         size = page_size(limit, most=MOST_ACCOUNTS)
         async with self._database.reading() as tx:
@@ -139,11 +139,11 @@ class Accounts:
         return result, next_cursor(result, size, lambda account: account.id)
 
     async def statement(self, account_id: str, since: float, until: float, limit: int, cursor: str) -> Statement:
-        """An account's postings over a period, oldest first, with the balances before and after it."""
+        """Return an account's postings over a period, oldest first, with the balances before and after."""
         page = read_page(limit, cursor, PLACE, most=MOST_LINES)
         async with self._database.reading() as tx:
             head = await ledger_store.read_head(tx)
-            start, end = checks.period(since, until, max(self._clock.now(), head.at))
+            start, end = checks.require_period(since, until, max(self._clock.now(), head.at))
             account = await self._visible(tx, account_id)
             opening = await ledger_store.sum_before(tx, account_id, start)
             closing = await ledger_store.sum_before(tx, account_id, end)
@@ -158,7 +158,7 @@ class Accounts:
         if not sees_all():
             await self._check_escrow_is_own(tx, account_id)
         if result is None:
-            raise UnknownAccount(f"no account {account_id[:80]!r}; it opens with the first credits or the first round")
+            raise UnknownAccount(f"no account {account_id[:80]!r}; it opens with its first credits or its first round")
         return result
 
     async def _check_escrow_is_own(self, tx: Tx, account_id: str) -> None:
@@ -166,12 +166,12 @@ class Accounts:
         kind, _, task_id = account_id.partition(":")
         escrow = await payments.find_escrow(tx, task_id) if kind == "escrow" else None
         if escrow is None or escrow.publisher != caller.subject:
-            raise NotAllowed(f"account {account_id[:80]} is somebody else's; yours is publisher:{caller.subject}")
+            raise NotAllowed(f"account {account_id[:80]} is not yours; yours is publisher:{caller.subject}")
 
     async def _check_room(self, tx: Tx, amount: int) -> None:
         mint = await ledger_store.find_account(tx, MINT)
         if mint is not None and amount - mint.balance_microcredits > MOST_MICROCREDITS:
-            raise BadAmount(f"{credits(amount)} credits are more than the book can still take")
+            raise BadAmount(f"{credits(amount)} credits exceed what the ledger can still take; deposit less")
 
     async def _move(
         self, tx: Tx, head: Head, kind: str, key: str, note: str, source: str, target: str, amount: int
@@ -203,5 +203,5 @@ async def _known(tx: Tx, account_id: str) -> Account:
 
 
 def _sound(text: str) -> str:
-    """`text` without what no id holds and PostgreSQL refuses to compare."""
+    """Remove the characters that no id holds and PostgreSQL refuses to compare."""
     return text.replace("\x00", "")

@@ -1,4 +1,4 @@
-"""Pricing a round: asks for the ties an incentive needs, solves, and keeps the answer for ever."""
+"""Pricing a round: reads the ties an incentive needs, solves, and stores the quote for good."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from services.pricing.domain import checks, incentive_plugins
 from services.pricing.domain.incentive_correlated import quote_correlated
 from services.pricing.domain.incentive_stackelberg import Data, quote_stackelberg
 from services.pricing.domain.incentives import complete_parameters, quote_nothing, quote_pot, read_parameters
-from services.pricing.domain.records import Purse, Quote
+from services.pricing.domain.records import Quote, RoundBudget
 from services.pricing.errors import BadRound, QuoteDiffers, UnknownEscrow, UnknownQuote
 from services.pricing.store import ledger_store, payments, quotes
 from services.pricing.usecases.access import require_platform
@@ -43,10 +43,10 @@ class Quoting:
         rounds: int,
         data: Data | None = None,
     ) -> Quote:
-        """The round's quote, made once. An offer stands; participants who have none yet are offered theirs."""
+        """Return the round's quote, made once. Offers stand; participants without one get theirs."""
         require_platform()
-        checks.name("task_id", task_id)
-        checks.round_number(round_number)
+        checks.require_name("task_id", task_id)
+        checks.require_round_number(round_number)
         parameters = read_parameters(incentive, document)
         _check_devices(devices)
         async with self._database.reading() as tx:
@@ -76,17 +76,22 @@ class Quoting:
     ) -> Quote:
         if incentive == "none" or not devices:
             return replace(quote_nothing(task_id, round_number, devices), incentive=incentive)
-        purse = await self._purse(task_id, round_number, rounds)
+        round_budget = await self._round_budget(task_id, round_number, rounds)
         plugin = incentive_plugins.REGISTRY.get(incentive)
         if plugin is not None:
-            return await asyncio.to_thread(plugin.quote, task_id, round_number, devices, parameters, purse)
+            return await asyncio.to_thread(plugin.quote, task_id, round_number, devices, parameters, round_budget)
         if isinstance(parameters, PotParameters):
             return quote_pot(
-                task_id, round_number, incentive=incentive, device_ids=devices, parameters=parameters, purse=purse
+                task_id,
+                round_number,
+                incentive=incentive,
+                device_ids=devices,
+                parameters=parameters,
+                round_budget=round_budget,
             )
         ties = await self._ties.among(devices)
         assert isinstance(parameters, CorrelatedParameters)  # the last of the incentives
-        return await self._workers.run(quote_correlated, task_id, round_number, devices, ties, parameters, purse)
+        return await self._workers.run(quote_correlated, task_id, round_number, devices, ties, parameters, round_budget)
 
     async def _priced(
         self,
@@ -97,23 +102,25 @@ class Quoting:
         rounds: int,
         data: Data | None,
     ) -> Quote:
-        purse = await self._purse(task_id, round_number, rounds)
+        round_budget = await self._round_budget(task_id, round_number, rounds)
         if parameters.influence == "declared":
             ties = await self._ties.declared(devices)
         else:
-            # Hops are counted along direct ties: combined trust holds paths already, and would count them twice.
+            # Hops follow direct ties: combined trust already contains paths and would count them twice.
             ties = await self._ties.among(devices, direct=parameters.influence == "direct")
-        return await self._workers.run(quote_stackelberg, task_id, round_number, devices, ties, parameters, purse, data)
+        return await self._workers.run(
+            quote_stackelberg, task_id, round_number, devices, ties, parameters, round_budget, data
+        )
 
-    async def _purse(self, task_id: str, round_number: int, rounds: int) -> Purse:
+    async def _round_budget(self, task_id: str, round_number: int, rounds: int) -> RoundBudget:
         async with self._database.reading() as tx:
             account = await ledger_store.find_account(tx, f"escrow:{task_id}")
         if account is None:
             raise UnknownEscrow(f"task {task_id} has no escrow to price its rounds from; open one first")
-        return Purse(account.balance_microcredits, max(1, rounds - round_number + 1))
+        return RoundBudget(account.balance_microcredits, max(1, rounds - round_number + 1))
 
     async def _keep(self, made: Quote) -> Quote:
-        """Stores the quote, or adds to the one that is there the offers it lacks."""
+        """Store the quote, or add the missing offers to the stored one."""
         async with self._database.writing() as tx:
             if await quotes.add(tx, made, self._clock.now()):
                 return made
@@ -127,22 +134,22 @@ class Quoting:
             return whole
 
     async def get(self, task_id: str, round_number: int) -> Quote:
-        """A round's quote; a device sees its own offer alone, a publisher the quotes of its own tasks."""
-        checks.name("task_id", task_id)
+        """Return a round's quote; a device sees only its own offer, a publisher only its own tasks."""
+        checks.require_name("task_id", task_id)
         async with self._database.reading() as tx:
-            result = await quotes.find(tx, task_id, checks.round_number(round_number))
+            result = await quotes.find(tx, task_id, checks.require_round_number(round_number))
             escrow = await payments.find_escrow(tx, task_id)
         if result is None:
-            raise UnknownQuote(f"round {round_number} of task {task_id} was not priced yet; wait until it opens")
+            raise UnknownQuote(f"round {round_number} of task {task_id} has no quote yet; wait until it opens")
         caller = current_principal()
         if caller.role == "publisher" and (escrow is None or escrow.publisher != caller.subject):
-            raise NotAllowed(f"task {task_id} is another publisher's; use that publisher's key")
+            raise NotAllowed(f"task {task_id} belongs to another publisher; use that publisher's key")
         if caller.role != "device":
             return result
         return replace(result, offers=tuple(offer for offer in result.offers if offer.device_id == caller.subject))
 
     def check_parameters(self, incentive: str, document: Mapping[str, Any], escrow: int, rounds: int) -> dict[str, Any]:
-        """The parameters with every default filled in."""
+        """Return the parameters with every default filled in."""
         completed = complete_parameters(incentive, document, escrow, rounds)
         if isinstance(read_parameters(incentive, completed), StackelbergParameters | CorrelatedParameters):
             self._workers.warm()  # the task's first price will be asked for soon
@@ -151,6 +158,6 @@ class Quoting:
 
 def _check_devices(devices: Sequence[str]) -> None:
     for device_id in devices:
-        checks.name("device_id", device_id)
+        checks.require_name("device_id", device_id)
     if len(set(devices)) != len(devices):
-        raise BadRound("a device is named twice among the participants; send each once")
+        raise BadRound("a device occurs twice among the participants; send each once")

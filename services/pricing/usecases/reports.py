@@ -1,4 +1,4 @@
-"""Looking at the book: payments, totals, soundness, privacy spent."""
+"""Reports on the ledger: payments, totals, verification, privacy spent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from services.kit.runtime.clock import Clock
 from services.pricing.domain import checks
 from services.pricing.domain.ledger import Payment
 from services.pricing.domain.ledger_anomalies import describe_outliers
-from services.pricing.domain.ledger_check import BookCheck, Verdict
+from services.pricing.domain.ledger_check import LedgerCheck, Verdict
 from services.pricing.domain.ledger_privacy import report
 from services.pricing.domain.money import credits
 from services.pricing.domain.records import PaymentFilter, PrivacyReport, Summary, TaskPrivacy
@@ -27,27 +27,27 @@ ROUNDS_WATCHED = 50
 
 
 class Reports:
-    """Questions about money that was paid and privacy that was spent."""
+    """Reports on payments and on privacy spent."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
 
     async def payments(self, wanted: PaymentFilter, limit: int, cursor: str) -> tuple[list[Payment], str]:
-        """Payments, newest first, and the cursor of the next page. Devices see their own, publishers their tasks'."""
+        """List payments, newest first, with the next cursor. Devices see their own, publishers those of their tasks."""
         page = read_page(limit, cursor, NUMBER, most=MOST_PAYMENTS)
-        checks.period(wanted.since, wanted.until, self._clock.now())
+        checks.require_period(wanted.since, wanted.until, self._clock.now())
         for what in ("task_id", "device_id", "owner_id"):
-            checks.optional_name(what, getattr(wanted, what))
+            checks.require_optional_name(what, getattr(wanted, what))
         async with self._database.reading() as tx:
             await _check_visible(tx, wanted.task_id, wanted.device_id)
             result = await payments.list_page(tx, wanted, page)
         return result, next_cursor(result, page.limit, lambda payment: str(payment.number))
 
     async def summarise(self, task_id: str) -> Summary:
-        """Totals over all tasks, or of one."""
+        """Return totals over all tasks, or of one."""
         require_role("admin", "publisher")
-        checks.optional_name("task_id", task_id)
+        checks.require_optional_name("task_id", task_id)
         async with self._database.reading(offload=True) as tx:
             await _check_visible(tx, task_id, "")
             tasks = await payments.task_costs(tx, task_id, MOST_TASKS)
@@ -63,9 +63,9 @@ class Reports:
             )
 
     async def verify(self) -> Verdict:
-        """Adds the whole book up again and follows its hashes, in one consistent view of it."""
+        """Recompute all sums and hashes of the ledger, in one consistent snapshot."""
         require_role("admin")
-        check = BookCheck()
+        check = LedgerCheck()
         async with self._database.reading(offload=True, snapshot=True) as tx:
             head = await ledger_store.read_head(tx)
             async for batch in ledger_store.stream_entries(tx, head.entries):
@@ -80,9 +80,9 @@ class Reports:
         return check.verdict()
 
     async def privacy(self, device_id: str, delta: float) -> PrivacyReport:
-        """Privacy a device spent, by task and composed over all of them."""
-        require_device(checks.name("device_id", device_id))
-        chosen = checks.delta(delta)
+        """Return the privacy a device spent, by task and composed over all of them."""
+        require_device(checks.require_name("device_id", device_id))
+        chosen = checks.require_delta(delta)
         async with self._database.reading() as tx:
             spent = await privacy.totals_of(tx, device_id)
         over_all, by_task = await asyncio.to_thread(report, spent, chosen)
@@ -91,17 +91,17 @@ class Reports:
 
 
 async def _check_visible(tx: Tx, task_id: str, device_id: str) -> None:
-    """Refuses a caller who asks for others' payments."""
+    """Refuse a caller who asks for others' payments."""
     if sees_all():
         return
     caller = current_principal()
     if caller.role == "device":
         if device_id != caller.subject:
-            raise NotAllowed(f"a device sees its own payments; ask for device_id {caller.subject}")
+            raise NotAllowed(f"a device sees only its own payments; ask for device_id {caller.subject}")
         return
     escrow = await payments.find_escrow(tx, task_id) if task_id else None
     if caller.role != "publisher" or escrow is None or escrow.publisher != caller.subject:
-        raise NotAllowed("publishers see the payments of their own tasks; give the task_id of one")
+        raise NotAllowed("a publisher sees only the payments of its tasks; give the task_id of one")
 
 
 async def _anomalies(tx: Tx, task_id: str) -> list[str]:

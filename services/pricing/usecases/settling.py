@@ -1,4 +1,4 @@
-"""Settling a round: everything it pays and charges, in one transaction that happens once."""
+"""Settling a round: all its payments and charges, in one transaction, once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from services.pricing.usecases.access import require_platform
 
 
 class Settling:
-    """Pays rounds."""
+    """Settles rounds."""
 
     def __init__(self, database: Database, clock: Clock, fee_parts_per_million: int = 0) -> None:
         self._database = database
@@ -40,13 +40,13 @@ class Settling:
     async def settle(
         self, task_id: str, round_number: int, work: Sequence[Work], payoffs: Payoffs | None = None
     ) -> Settled:
-        """Pays a round's delivered work, and the clusters it was done in, from the task's escrow; charges its privacy.
+        """Pay a round's delivered work and its clusters from the task's escrow, and charge its privacy.
 
-        A repeat returns what exists; a repeat with other delivered work is refused.
+        A repeat returns the settlement; a repeat with different delivered work is refused.
         """
         require_platform()
-        checks.name("task_id", task_id)
-        checks.round_number(round_number)
+        checks.require_name("task_id", task_id)
+        checks.require_round_number(round_number)
         _check_work(work)
         if payoffs is not None:
             work = await self._with_payoffs(task_id, round_number, work, payoffs)
@@ -60,7 +60,7 @@ class Settling:
                 )
             if existing.digest != digest:
                 raise SettlementDiffers(
-                    f"round {round_number} of task {task_id} was settled for other work; a settled round stays as it is"
+                    f"round {round_number} of task {task_id} was settled for different work; a settlement never changes"
                 )
             return Settled(existing, await payments.list_of_round(tx, task_id, round_number), fresh=False)
 
@@ -105,26 +105,26 @@ class Settling:
         escrow = await payments.find_escrow(tx, task_id)
         account = await ledger_store.find_account(tx, f"escrow:{task_id}")
         if escrow is None or account is None:
-            raise UnknownEscrow(f"task {task_id} has no escrow to pay from; open one first, an empty one if need be")
+            raise UnknownEscrow(f"task {task_id} has no escrow to pay from; open one first (0 credits are allowed)")
         if escrow.released_at is not None:
-            raise EscrowReleased(f"the escrow of task {task_id} was given back; its rounds are no longer paid")
+            raise EscrowReleased(f"the escrow of task {task_id} was released; its rounds are no longer paid")
         return account.balance_microcredits
 
 
 async def _quote(tx: Tx, task_id: str, round_number: int) -> Quote:
     result = await quotes.find(tx, task_id, round_number)
     if result is None:
-        raise UnknownQuote(f"round {round_number} of task {task_id} was never priced; quote it first")
+        raise UnknownQuote(f"round {round_number} of task {task_id} has no quote; quote it first")
     return result
 
 
 def _check_work(work: Sequence[Work]) -> None:
     seen: set[str] = set()
     for w in work:
-        checks.name("device_id", w.device_id)
-        checks.optional_name("owner_id", w.owner_id)
+        checks.require_name("device_id", w.device_id)
+        checks.require_optional_name("owner_id", w.owner_id)
         if w.device_id in seen:
-            raise BadRound(f"device {w.device_id} is named twice in the round's work; send each device once")
+            raise BadRound(f"device {w.device_id} occurs twice in the round's work; send each device once")
         seen.add(w.device_id)
 
 
@@ -154,7 +154,7 @@ async def _open_accounts(tx: Tx, delivered: Sequence[Work], now: float) -> None:
 
 
 async def _write(tx: Tx, head: Head, settled: Settlement, made: Sequence[Payment], fee: int) -> None:
-    """The settlement's entry: out of the escrow, into every device's account and the platform's fees."""
+    """Write the settlement's entry: from the escrow to the devices' accounts and the platform's fees."""
     sides = [Posting(f"escrow:{settled.task_id}", -settled.paid_microcredits - fee)]
     sides += [Posting(f"device:{p.device_id}", p.amount_microcredits) for p in made]
     sides += [Posting(FEES, fee)] if fee else []

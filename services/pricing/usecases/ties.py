@@ -1,4 +1,4 @@
-"""Who trusts whom among a round's participants, asked of the trust registry."""
+"""Trust among a round's participants, read from the trust registry."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ MOST_DEVICES = 10_000
 
 
 class RoundTooLarge(TooLarge):
-    """More participants than ties can be asked for at once."""
+    """More participants than one request for ties can take."""
 
 
 class Ties(Protocol):
-    """Somebody who knows the ties among devices."""
+    """A source of ties among devices."""
 
     async def among(self, device_ids: Sequence[str], *, direct: bool = False) -> sparse.csr_array:
-        """Trust in [0, 1] between devices, symmetric with a zero diagonal, in the order given: combined, which holds
-        paths through others, or `direct` alone."""
+        """Trust in [0, 1] between devices, symmetric with a zero diagonal, in the order given: combined trust, which
+        includes paths through others, or only `direct` trust."""
         ...
 
     async def declared(self, device_ids: Sequence[str]) -> sparse.csr_array:
-        """How close the owner of row i says it is to that of column j, in [0, 1]; 0 unless both are friends, and
-        between devices of one owner."""
+        """How close the owner of row i says it is to that of column j, in [0, 1]; 0 unless both declare friendship,
+        and between devices of one owner."""
         ...
 
 
@@ -43,7 +43,7 @@ class RegistryTies:
         self._trust = stub
 
     async def among(self, device_ids: Sequence[str], *, direct: bool = False) -> sparse.csr_array:
-        """One matrix; the registry takes so many devices at once."""
+        """Return one matrix, read in pieces."""
         _check_size(device_ids)
         result = await read_matrix(self._trust, device_ids)
         values = result.direct if direct else result.trust
@@ -52,15 +52,15 @@ class RegistryTies:
         return sparse.csr_array(upper + upper.T)
 
     async def declared(self, device_ids: Sequence[str]) -> sparse.csr_array:
-        """What owners say of each other, spread over their devices."""
+        """Return the owners' declarations, spread over their devices."""
         _check_size(device_ids)
         result = await self._trust.GetDeclared(trust_pb2.GetDeclaredRequest(device_ids=device_ids), timeout=60.0)
         n, owners = len(device_ids), max(result.owners, default=-1) + 1
-        said = sparse.csr_array(
+        declarations = sparse.csr_array(
             (list(result.strengths), (list(result.rows), list(result.columns))), shape=(owners, owners)
         )
         owned = sparse.csr_array((np.ones(n), (np.arange(n), list(result.owners))), shape=(n, owners))
-        return sparse.csr_array(owned @ said @ owned.T)
+        return sparse.csr_array(owned @ declarations @ owned.T)
 
 
 def _check_size(device_ids: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""`what-if market`: the price, the budgets and their worth for a social network in a file. [MPPFL]"""
+"""`what-if market`: price, budgets and welfare for a social network in a file. [MPPFL]"""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ DEVICE_LIMIT = 1_000_000
 
 
 class InvalidNetwork(InvalidInput):
-    """The network is not described, or described twice, or its shape is wrong."""
+    """The network is missing, given twice, or has the wrong shape."""
 
 
 class Input(whatif.Input):
-    """Keys of the contract. A cost may be one number for all devices or a list with one per device."""
+    """Keys of the contract. A cost is one number for all devices or a list with one per device."""
 
     influence: list[list[float]] | None = None
     edges: list[tuple[int, int, float]] | None = None
@@ -45,7 +45,7 @@ class Input(whatif.Input):
 
 
 def solve(given: Input) -> dict[str, Any]:
-    """One round of the market; without a feasible price everything but `status` and `server_cost` is null."""
+    """Play one round of the market; without a feasible price only `status` and `server_cost` are not null."""
     weights = _weights(given)
     n = weights.shape[0]
     market = Market(

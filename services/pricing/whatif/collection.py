@@ -36,7 +36,7 @@ class Input(whatif.Input):
 
 
 def solve(given: Input) -> dict[str, Any]:
-    """What can be collected; what an infeasible budget or missing prices leave open is null."""
+    """Return what can be collected; values that an infeasible budget or missing prices leave open are null."""
     correlation = _square("correlation", given.correlation)
     survey = Survey(
         hidden_variances(correlation, given.variance_model),

@@ -1,6 +1,6 @@
 """`what-if curvature`: β/μ² of a market's model fitted to measured rounds, and the error of the fit. [MPPFL] eq. (1)
 
-`curvature` of the answer goes as it is into a task's `pricing` parameters.
+The answer's `curvature` can be used directly in a task's `pricing` parameters.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from services.pricing.domain.curvature import Measured, fit, noise_of
 
 
 class Delivered(whatif.Input):
-    """What one device delivered: samples D and the budget ρ it sold."""
+    """One device's delivery: samples D and the budget ρ it sold."""
 
     samples: float
     budget: float
 
 
 class MeasuredRound(whatif.Input):
-    """A round from 1, the loss of the model it made, and who delivered; or its `noise` x = pS²Σθ²/(D²ρ) itself."""
+    """A round from 1, the loss of its model, and what was delivered; or directly its `noise` x = pS²Σθ²/(D²ρ)."""
 
     round: int
     loss: float
@@ -30,7 +30,7 @@ class MeasuredRound(whatif.Input):
 
 
 class Input(whatif.Input):
-    """Measured rounds of tasks with the same model and data; p and S of those that say who delivered."""
+    """Measured rounds of tasks with the same model and data; p and S of those given by deliveries."""
 
     measured: list[MeasuredRound]
     elements: float = 1.0
@@ -38,7 +38,7 @@ class Input(whatif.Input):
 
 
 def solve(question: Input) -> dict[str, Any]:
-    """The curvature with its standard error, and what it leaves unexplained: measured minus fitted, round by round."""
+    """Return the curvature with its standard error, and the residuals: measured minus fitted, round by round."""
     result = fit([Measured(item.round, _noise(item, question), item.loss) for item in question.measured])
     return {
         "status": result.status,
@@ -51,10 +51,10 @@ def solve(question: Input) -> dict[str, Any]:
     }
 
 
-def _noise(each: MeasuredRound, question: Input) -> float:
-    if each.noise is not None:
-        return each.noise
-    selling = [part for part in each.delivered if part.budget > 0 and part.samples > 0]
+def _noise(item: MeasuredRound, question: Input) -> float:
+    if item.noise is not None:
+        return item.noise
+    selling = [part for part in item.delivered if part.budget > 0 and part.samples > 0]
     if not selling:
         return 0.0
     samples, budgets = [part.samples for part in selling], [part.budget for part in selling]

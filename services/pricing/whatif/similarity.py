@@ -1,7 +1,7 @@
 """`what-if similarity`: how much users' data have in common, from public records, with its interval. [CAPP] section II
 
-`alike` of the answer goes as it is into a survey's `pricing` parameters. Never give answers that were meant to be
-private: what is estimated here travels in the task's parameters.
+The answer's `alike` can be used directly in a survey's `pricing` parameters. Never give private answers: the estimate
+becomes part of the task's parameters.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from services.pricing.domain.similarity import InvalidRecords, estimate
 
 
 class Input(whatif.Input):
-    """Records by device id, all of the same moments; the question's range; groups, each with a w of its own."""
+    """Records by device id, all of the same moments; the question's range; groups, each with its own w."""
 
     records: dict[str, list[float]] = Field(max_length=2000)
     low: float
@@ -25,7 +25,7 @@ class Input(whatif.Input):
 
 
 def solve(question: Input) -> dict[str, Any]:
-    """w of every group with its 95 % interval."""
+    """Return w of every group with its 95 % interval."""
     groups = question.groups or [list(question.records)]
     _check(question, groups)
     result = [
@@ -45,8 +45,8 @@ def _check(question: Input, groups: list[list[str]]) -> None:
     named = [device for group in groups for device in group]
     missing = sorted(set(named) - question.records.keys())
     if missing:
-        raise InvalidRecords(f"groups name {', '.join(missing)[:200]}, of whom there are no records; add them")
+        raise InvalidRecords(f"groups name {', '.join(missing)[:200]}, which have no records; add them")
     if len(set(named)) != len(named):
-        raise InvalidRecords("a device is in two groups, or twice in one; each group is estimated by itself")
+        raise InvalidRecords("a device is in two groups, or twice in one; put each device in one group")
     if len({len(values) for values in question.records.values()}) > 1:
-        raise InvalidRecords("devices have different numbers of records; give all of them those of the same moments")
+        raise InvalidRecords("devices have different numbers of records; give records of the same moments for all")

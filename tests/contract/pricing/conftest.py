@@ -29,7 +29,7 @@ START = 1_700_000_000.0
 
 
 class Hand:
-    """A clock that tests move."""
+    """A clock that tests set."""
 
     def __init__(self) -> None:
         self.time = START
@@ -39,18 +39,18 @@ class Hand:
 
 
 class FakeTrust:
-    """A registry that knows the ties it is given."""
+    """A trust registry with preset ties."""
 
     def __init__(self) -> None:
         self.ties: dict[frozenset[str], float] = {}
         self.paths: dict[frozenset[str], float] = {}
-        """Trust through others, between two without a tie."""
+        """Trust through others between two devices without a tie."""
         self.declared: dict[tuple[str, str], float] = {}
-        """What the first's owner says of the second's, each the owner of one device."""
+        """How close the first device's owner declares the second's; every owner has one device."""
         self.asked = 0
 
     def join(self, _: object, server: grpc.aio.Server) -> None:
-        """Adds the RPCs that pricing calls."""
+        """Add the RPCs that pricing calls."""
         handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
             "GetMatrix": grpc.unary_unary_rpc_method_handler(
                 self.get_matrix,
@@ -68,9 +68,9 @@ class FakeTrust:
 
     async def get_declared(self, request: trust_pb2.GetDeclaredRequest, context: Any) -> trust_pb2.GetDeclaredReply:
         places = {device: place for place, device in enumerate(request.device_ids)}
-        said = [(places[a], places[b], v) for (a, b), v in self.declared.items() if a in places and b in places]
+        declarations = [(places[a], places[b], v) for (a, b), v in self.declared.items() if a in places and b in places]
         reply = trust_pb2.GetDeclaredReply(owners=range(len(places)))
-        for row, column, strength in said:
+        for row, column, strength in declarations:
             reply.rows.append(row)
             reply.columns.append(column)
             reply.strengths.append(strength)
@@ -93,7 +93,7 @@ class FakeTrust:
 
 @dataclass
 class World:
-    """A running pricing engine and how tests talk to it."""
+    """A running pricing engine and its stubs."""
 
     app: App
     settings: PricingSettings
@@ -104,7 +104,7 @@ class World:
     rounds: dict[str, int] = field(default_factory=dict)
 
     async def fund(self, task: str, amount: int, publisher: str = "pub_1") -> None:
-        """A task with an escrow."""
+        """Open the escrow of a task."""
         if amount:
             await self.ledger.Deposit(pb.DepositRequest(publisher=publisher, amount_microcredits=amount, key=task))
         request = pb.OpenEscrowRequest(task_id=task, publisher=publisher, amount_microcredits=amount)
@@ -119,13 +119,13 @@ class World:
         parameters: dict[str, Any] | None = None,
         rounds: int = 1,
     ) -> pb.Quote:
-        """Prices a round."""
+        """Price a round."""
         request = pb.QuoteRoundRequest(
             task_id=task,
             round=number,
             incentive=incentive,
             parameters=to_struct(parameters or {}),
-            participants=[pb.Participant(device_id=device, samples=10, owner_id=f"own_{device}") for device in devices],
+            participants=[pb.Participant(device_id=device, samples=10) for device in devices],
             rounds=rounds,
         )
         return await self.pricing.QuoteRound(request)
@@ -133,12 +133,12 @@ class World:
     async def settle(
         self, task: str, number: int, work: list[pb.Work], payoffs: dict[str, int] | None = None
     ) -> pb.Settlement:
-        """Settles a round; with these payoffs, of devices that are each a cluster of one."""
+        """Settle a round; each device with a payoff is a cluster of one."""
         paid = None if payoffs is None else alone(payoffs)
         return await self.ledger.SettleRound(pb.SettleRoundRequest(task_id=task, round=number, work=work, payoffs=paid))
 
     async def pay(self, task: str, number: int, owed: dict[str, int], owner: str = "own_1") -> pb.Settlement:
-        """Quotes and settles a round of payoffs."""
+        """Quote and settle a round of payoffs."""
         await self.quote(task, number, "payoff", list(owed))
         work = [
             pb.Work(device_id=device, owner_id=owner, outcome=words.PARTICIPATION_STATE_DELIVERED) for device in owed
@@ -146,12 +146,12 @@ class World:
         return await self.settle(task, number, work, owed)
 
     async def balance(self, account: str) -> int:
-        """What an account holds."""
+        """Return an account's balance."""
         return (await self.ledger.GetAccount(pb.GetAccountRequest(account_id=account))).balance_microcredits
 
 
 def alone(payoffs: dict[str, int]) -> pb.Payoffs:
-    """Clusters of one whose points are worth a micro-credit each."""
+    """Clusters of one; a point is worth one micro-credit."""
     clusters = [
         pb.Cluster(head_device_id=device, members=[pb.ClusterMember(device_id=device, quality=1.0, solo_payoff=amount)])
         for device, amount in payoffs.items()
@@ -160,13 +160,13 @@ def alone(payoffs: dict[str, int]) -> pb.Payoffs:
 
 
 def speak_as(role: str, subject: str, owner_id: str = "") -> None:
-    """From here on the test's calls come from that caller."""
+    """Make the test's next calls as that caller."""
     set_principal(Principal(role, subject, owner_id))
 
 
 @pytest.fixture
 async def world(settings: ServiceSettings) -> AsyncIterator[World]:
-    """A pricing engine on a fresh database, its clock in the test's hand."""
+    """A pricing engine on a fresh database, with a clock that the test sets."""
     set_principal(SERVICE)
     registry = FakeTrust()
     trust = Server(settings, "127.0.0.1:0")

@@ -1,4 +1,4 @@
-"""kill -9 in the middle of a settlement: it happened wholly or not at all, and a repeat pays exactly once."""
+"""kill -9 in the middle of a settlement: it is applied wholly or not at all, and a repeat pays exactly once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WORK = [
     for k in range(DEVICES)
 ]
 
-# A process that settles and, at the place named, kills itself as SIGKILL would: no handler, no clean-up.
+# A process that settles and kills itself with SIGKILL after the named call: no handler, no clean-up.
 VICTIM = """
 import asyncio, os, signal, sys
 sys.path.insert(0, os.getcwd())
@@ -55,7 +55,7 @@ asyncio.run(settle(ServiceSettings(data_dir=sys.argv[1], database_url=sys.argv[2
 
 
 async def settle(settings: ServiceSettings) -> Settled:
-    """Settles the round on the database as it is."""
+    """Settle the round without migrating the database."""
     database = Database(settings.database_for("pricing"), "pricing")
     try:
         return await Settling(database, SystemClock()).settle("tsk_1", 1, WORK)
@@ -80,7 +80,7 @@ async def prepare(database: Database) -> None:
 
 
 async def die_at(place: str, settings: ServiceSettings) -> int:
-    """Exit status of a process that is killed when it has done what `place` names."""
+    """Exit status of a process that is killed after the call that `place` names."""
     arguments = ("-c", VICTIM, str(settings.data_dir), settings.database_url, place)
     victim = await asyncio.create_subprocess_exec(sys.executable, *arguments, cwd=Path(__file__).parents[3])
     return await victim.wait()

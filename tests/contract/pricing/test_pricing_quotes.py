@@ -19,7 +19,7 @@ CREDITS = 1_000_000
 
 
 def tie(world: World) -> None:
-    """Everybody trusts everybody a little, neighbours more."""
+    """All devices trust each other a little, neighbours more."""
     for a, b in combinations(range(len(DEVICES)), 2):
         world.registry.ties[frozenset((DEVICES[a], DEVICES[b]))] = 0.9 if b == a + 1 else 0.2
 
@@ -63,34 +63,34 @@ async def test_a_market_round_from_price_to_payment(world: World) -> None:
 
 
 async def test_hops_are_counted_along_direct_ties_once(world: World) -> None:
-    """A line a–b–c, and combined trust of 0.2 between its ends, who never met: that is the path through b again."""
+    """A line a–b–c, and combined trust of 0.2 between its ends, who never met: the path through b, counted again."""
     a, b, c = DEVICES[:3]
     world.registry.ties |= {frozenset((a, b)): 0.9, frozenset((b, c)): 0.9}
     world.registry.paths[frozenset((a, c))] = 0.2
     offers = {}
     for number, influence in enumerate(("direct", "combined"), 1):
         await world.fund(f"tsk_{number}", 100 * CREDITS)
-        told = {"pricing": {"influence": influence}}
-        quote = await world.quote(f"tsk_{number}", 1, "stackelberg", [a, b, c], told)
+        parameters = {"pricing": {"influence": influence}}
+        quote = await world.quote(f"tsk_{number}", 1, "stackelberg", [a, b, c], parameters)
         assert quote.market_details.influence == influence
         offers[influence] = list(quote.offers)
     world.registry.paths.clear()
     await world.fund("tsk_3", 100 * CREDITS)
     without = await world.quote("tsk_3", 1, "stackelberg", [a, b, c], {"pricing": {"influence": "combined"}})
-    assert list(without.offers) == offers["direct"], "by default the path through b is no tie of its own"
+    assert list(without.offers) == offers["direct"], "by default the path through b is not a tie"
     assert list(without.offers) != offers["combined"]
 
 
-async def test_what_owners_declare_is_told_as_risk_and_pays_nobody(world: World) -> None:
+async def test_owners_declarations_change_risk_and_no_payment(world: World) -> None:
     tie(world)
     a, b, c = DEVICES[:3]
-    told = {"pricing": {"influence": "declared"}}
+    parameters = {"pricing": {"influence": "declared"}}
     await world.fund("tsk_1", 100 * CREDITS)
-    strangers = await world.quote("tsk_1", 1, "stackelberg", [a, b, c], told)
-    assert [offer.external_risk for offer in strangers.offers] == [0.0, 0.0, 0.0], "trust is not asked for"
+    strangers = await world.quote("tsk_1", 1, "stackelberg", [a, b, c], parameters)
+    assert [offer.external_risk for offer in strangers.offers] == [0.0, 0.0, 0.0], "trust is not read"
     world.registry.declared = {(a, b): 1.0, (b, a): 0.2}
     await world.fund("tsk_2", 100 * CREDITS)
-    friends = await world.quote("tsk_2", 1, "stackelberg", [a, b, c], told)
+    friends = await world.quote("tsk_2", 1, "stackelberg", [a, b, c], parameters)
     assert friends.market_details.influence == "declared"
     assert list(friends.market_details.ties) == [1, 1, 0]
     assert friends.offers[0].external_risk > 0
@@ -101,7 +101,7 @@ async def test_what_owners_declare_is_told_as_risk_and_pays_nobody(world: World)
         )
 
 
-async def test_leader_unsure_of_costs_posts_another_price_within_same_purse(world: World) -> None:
+async def test_leader_unsure_of_costs_posts_another_price_in_budget(world: World) -> None:
     tie(world)
     prices = []
     for task, pricing in (("tsk_1", {}), ("tsk_2", {"cost_spread": 0.5})):
@@ -144,7 +144,7 @@ async def test_a_survey_round_from_price_to_payment(world: World) -> None:
     for offer in quote.offers:
         assert offer.terms.others_variance == pytest.approx(sum(expected) - offer.expected)
         assert (offer.terms.trust[0], len(offer.terms.hidden)) == (1.0, len(offer.terms.trust))
-    assert await world.quote("tsk_1", 1, "correlated", DEVICES) == quote  # as stored: terms and all
+    assert await world.quote("tsk_1", 1, "correlated", DEVICES) == quote  # as stored, with terms
     work = [
         pb.Work(
             device_id=offer.device_id,
@@ -157,7 +157,7 @@ async def test_a_survey_round_from_price_to_payment(world: World) -> None:
     settled = await world.settle("tsk_1", 1, work)
     assert not settled.exhausted
     assert [p.amount_microcredits for p in settled.payments] == [offer.most_microcredits for offer in quote.offers]
-    assert settled.escrow_microcredits < 10  # all of the budget is spent but for what rounding leaves
+    assert settled.escrow_microcredits < 10  # all of the budget is spent except for rounding
 
 
 async def test_a_budget_too_small_is_an_answer_not_an_error(world: World) -> None:
@@ -176,12 +176,12 @@ async def test_a_device_sees_its_own_offer_and_a_publisher_its_own_tasks(world: 
     speak_as("device", "dev_3", "own_1")
     seen = await world.pricing.GetQuote(pb.GetQuoteRequest(task_id="tsk_1", round=1))
     assert [offer.device_id for offer in seen.offers] == ["dev_3"]
-    with pytest.raises(NotFound, match="not priced yet"):
+    with pytest.raises(NotFound, match="no quote yet"):
         await world.pricing.GetQuote(pb.GetQuoteRequest(task_id="tsk_1", round=2))
     speak_as("publisher", "pub_1")
     assert len((await world.pricing.GetQuote(pb.GetQuoteRequest(task_id="tsk_1", round=1))).offers) == len(DEVICES)
     speak_as("publisher", "pub_2")
-    with pytest.raises(PermissionDenied, match="another publisher's"):
+    with pytest.raises(PermissionDenied, match="belongs to another publisher"):
         await world.pricing.GetQuote(pb.GetQuoteRequest(task_id="tsk_1", round=1))
 
 

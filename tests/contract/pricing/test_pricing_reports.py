@@ -21,7 +21,7 @@ DAY = 86_400.0
 
 
 async def history(world: World) -> None:
-    """Day 0: 1,000 in, 600 aside. Days 1 to 3: a round each. Day 4: the rest goes back."""
+    """Day 0: deposit 1,000, escrow 600. Days 1 to 3: one round each. Day 4: release the rest."""
     await world.ledger.Deposit(pb.DepositRequest(publisher="pub_1", amount_microcredits=1000, key="a"))
     request = pb.OpenEscrowRequest(task_id="tsk_1", publisher="pub_1", amount_microcredits=600)
     await world.ledger.OpenEscrow(request)
@@ -82,7 +82,7 @@ async def test_accounts_come_in_order_of_id_and_by_prefix(world: World) -> None:
 
 
 async def numbers_of(world: World, request: pb.ListPaymentsRequest) -> list[int]:
-    """Numbers of all payments asked for, over pages of two."""
+    """Numbers of all matching payments, over pages of two."""
     request.limit, result = 2, []
     while True:
         page = await world.ledger.ListPayments(request)
@@ -92,7 +92,7 @@ async def numbers_of(world: World, request: pb.ListPaymentsRequest) -> list[int]
         request.cursor = page.next_cursor
 
 
-async def test_payments_are_found_newest_first(world: World) -> None:
+async def test_payments_are_listed_newest_first(world: World) -> None:
     await history(world)
     asked = pb.ListPaymentsRequest
     assert await numbers_of(world, asked()) == [5, 4, 3, 2, 1]
@@ -102,7 +102,7 @@ async def test_payments_are_found_newest_first(world: World) -> None:
     assert await numbers_of(world, asked(task_id="tsk_2")) == []
 
 
-async def test_totals_name_earners_costs_and_what_stands_out(world: World) -> None:
+async def test_totals_name_earners_costs_and_anomalies(world: World) -> None:
     await world.fund("tsk_1", 10_000)
     await world.pay("tsk_1", 1, {"dev_1": 100, "dev_2": 101, "dev_3": 99, "dev_4": 102, "dev_5": 900})
     await world.fund("tsk_2", 50, "pub_2")
@@ -125,7 +125,7 @@ async def test_totals_name_earners_costs_and_what_stands_out(world: World) -> No
 
 
 async def tamper(world: World, statement: str) -> None:
-    """Changes the database behind the service's back, guards and all."""
+    """Change the database without its guards."""
     database = Database(world.settings.database_for("pricing"), "pricing")
     try:
         async with database.writing() as connection:
@@ -135,7 +135,7 @@ async def tamper(world: World, statement: str) -> None:
 
 
 def without_guards(world: World) -> list[str]:
-    """Statements that take the append-only guards off."""
+    """Statements that drop the append-only guards."""
     if world.settings.database_url:
         tables = ("entries", "postings", "payments")
         return [f"DROP TRIGGER {table}_append_only ON {table}" for table in tables]
@@ -155,7 +155,7 @@ FORBIDDEN = (
 )
 
 
-async def test_the_database_itself_refuses_to_change_the_book(world: World) -> None:
+async def test_database_refuses_to_change_the_ledger(world: World) -> None:
     await world.fund("tsk_1", 100)
     await world.pay("tsk_1", 1, {"dev_1": 10})
     for statement in FORBIDDEN:
@@ -165,7 +165,7 @@ async def test_the_database_itself_refuses_to_change_the_book(world: World) -> N
     assert (await world.ledger.Verify(pb.VerifyRequest())).sound
 
 
-async def test_a_book_changed_behind_its_guards_is_found_out(world: World) -> None:
+async def test_verify_detects_changes_behind_the_guards(world: World) -> None:
     await world.fund("tsk_1", 100)
     await world.pay("tsk_1", 1, {"dev_1": 10, "dev_2": 20})
     for statement in without_guards(world):
@@ -217,7 +217,7 @@ async def test_privacy_composes_over_rounds_and_tasks(world: World) -> None:
     assert (nothing.epsilon, len(nothing.tasks)) == (0.0, 0)
 
 
-async def test_an_impossible_charge_does_not_hold_the_round_up(world: World) -> None:
+async def test_impossible_charge_does_not_block_the_round(world: World) -> None:
     await world.fund("tsk_1", 0)
     await world.quote("tsk_1", 1, "none", ["dev_1"])
     charges = [pb.PrivacyCharge(parameter=math.nan), pb.PrivacyCharge.FromString(b"\x38\x63\x40\x63")]  # words 99
@@ -228,7 +228,7 @@ async def test_an_impossible_charge_does_not_hold_the_round_up(world: World) -> 
     assert report.epsilon == math.inf
 
 
-async def test_everybody_sees_their_own_and_no_more(world: World) -> None:
+async def test_callers_see_only_their_own_accounts_and_payments(world: World) -> None:
     await history(world)
 
     def account(account_id: str) -> Awaitable[object]:
@@ -289,7 +289,7 @@ async def test_everybody_sees_their_own_and_no_more(world: World) -> None:
         await world.balance("device:dev_new")
 
 
-async def test_requests_that_cannot_be_are_refused_with_a_reason(world: World) -> None:
+async def test_invalid_requests_are_refused_with_a_reason(world: World) -> None:
     deposit, statement = pb.DepositRequest, pb.GetStatementRequest
     calls: list[Awaitable[object]] = [
         world.ledger.Deposit(deposit(publisher="pub 1", amount_microcredits=1, key="k")),

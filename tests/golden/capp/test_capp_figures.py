@@ -31,10 +31,10 @@ from services.pricing.domain.influence import Matrix
 NAMES = tuple(SHAPES)
 
 
-def network(name: str, *, mean: float = 2.0, spread: float = 0.2, everybody: bool = False) -> tuple[Matrix, Matrix]:
+def network(name: str, *, mean: float = 2.0, spread: float = 0.2, all_users: bool = False) -> tuple[Matrix, Matrix]:
     generator = np.random.default_rng(1)
     graph = generate(SHAPES[name], generator)
-    return draw_weights(graph, mean, generator), draw_care(graph, spread, generator, everybody=everybody)
+    return draw_weights(graph, mean, generator), draw_care(graph, spread, generator, everybody=all_users)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -74,13 +74,13 @@ def test_figure_1_loss_is_steepest_for_the_smallest_network() -> None:
     assert slopes["S4"] == pytest.approx(0.53, rel=0.15)
 
 
-def test_care_for_everybody_does_not_saturate_the_large_networks() -> None:
+def test_care_for_all_users_does_not_saturate_the_large_networks() -> None:
     """Spec 2.4: S1 at about 450, S2 960, S3 1500+, S4 not by 1500."""
-    result = {name: saturation(*network(name, everybody=True)) for name in NAMES}
+    result = {name: saturation(*network(name, all_users=True)) for name in NAMES}
     assert result["S1"] == pytest.approx(450, rel=0.15)
     assert result["S2"] == pytest.approx(960, rel=0.1)
     assert result["S3"] > 1400
-    weights, care = network("S4", everybody=True)
+    weights, care = network("S4", all_users=True)
     assert measure(weights, care, budget=1500, constant=10, error_squared=200).accuracy == 0
 
 
@@ -118,7 +118,7 @@ def test_figure_3_accuracy_and_loss_fall_with_care() -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("budget", [50, 100, 200])
 def test_the_papers_p2_asks_for_negative_variances(name: str, budget: float) -> None:
-    """Everybody inside with one common base: 6 to 30 users get a negative "variance" in every setting (spec 2.3)."""
+    """All users inside with one common base: 6 to 30 users get a negative "variance" in every setting (spec 2.3)."""
     assert negative_variances(*network(name), budget) >= 6
 
 

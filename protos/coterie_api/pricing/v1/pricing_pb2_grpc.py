@@ -62,7 +62,7 @@ class PricingServicer:
     """
 
     def QuoteRound(self, request, context):
-        """Prices a round. Idempotent by (task, round). Asks the trust registry for ties when the incentive needs them.
+        """Prices a round. Idempotent by (task, round). Reads ties from the trust registry when the incentive needs them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -76,7 +76,7 @@ class PricingServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CheckParameters(self, request, context):
-        """Whether a task's incentive parameters make sense; raises with a reason when not.
+        """Validates a task's incentive parameters and fills in defaults; INVALID_ARGUMENT with a reason when they are bad.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -320,7 +320,7 @@ class LedgerServicer:
 
     def SettleRound(self, request, context):
         """Pays a round from the task's escrow and records its privacy charges, in one transaction. Idempotent by
-        (task, round): a repeat returns the settlement that exists; a repeat with other payments is refused.
+        (task, round): a repeat returns the settlement that exists; a repeat with different work is refused.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -362,7 +362,7 @@ class LedgerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Verify(self, request, context):
-        """Adds the whole book up again and checks its hash chain.
+        """Recomputes all sums of the ledger and checks its hash chain.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

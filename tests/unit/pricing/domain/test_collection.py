@@ -25,7 +25,7 @@ MODES: tuple[Prices, ...] = ("pivot", "even", "personal")
 
 @st.composite
 def surveys(draw: st.DrawFn, *, wide: bool = True) -> Survey:
-    """Random surveys where everybody cares for itself; `wide` lets one user carry all the noise."""
+    """Random surveys where each user cares for itself; `wide` lets one user carry all the noise."""
     n = draw(st.integers(1, 8))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     weights = np.triu(rng.uniform(0.5, 3, (n, n)), 1)
@@ -36,7 +36,7 @@ def surveys(draw: st.DrawFn, *, wide: bool = True) -> Survey:
 
 
 def budget_at(survey: Survey, share: float) -> float:
-    """A budget between what the cleanest answer and one that a single user makes noisy need; see `lean_budget_at`."""
+    """A budget between the least-noise answer's and one with a single noisy user's; see `lean_budget_at`."""
     n = survey.users
     clean = float(required(survey, n * survey.variance_low).sum())
     noisy = float(required(survey, survey.variance_high + (n - 1) * survey.variance_low).sum())
@@ -44,7 +44,7 @@ def budget_at(survey: Survey, share: float) -> float:
 
 
 def lean_budget_at(survey: Survey, share: float) -> float:
-    """The same down to the noisiest answer of all, where several users must be at q_hi."""
+    """The same down to the noisiest answer, where several users must be at q_hi."""
     n = survey.users
     clean = float(required(survey, n * survey.variance_low).sum())
     noisy = float(required(survey, n * survey.variance_high).sum())
@@ -56,7 +56,7 @@ shares = st.floats(0.02, 0.98)
 
 @settings(deadline=None)
 @given(surveys(), shares, st.sampled_from(MODES))
-def test_a_tight_plan_spends_the_budget_and_leaves_nobody_a_surplus(survey: Survey, share: float, mode: Prices) -> None:
+def test_a_tight_plan_spends_the_budget_and_leaves_no_surplus(survey: Survey, share: float, mode: Prices) -> None:
     """Tight ⇒ Σ payments = B, every U_i = 0 to 1e-8, and Σ_ij s_ij l_j = B (spec 2.3, 2.5)."""
     budget = budget_at(survey, share)
     plan = collect(survey, budget, mode)
@@ -75,7 +75,7 @@ def test_a_tight_plan_spends_the_budget_and_leaves_nobody_a_surplus(survey: Surv
 
 @settings(deadline=None)
 @given(surveys(), shares, st.sampled_from(MODES))
-def test_the_prices_bring_the_planned_total_about(survey: Survey, share: float, mode: Prices) -> None:
+def test_the_prices_reach_the_planned_total(survey: Survey, share: float, mode: Prices) -> None:
     """θ → φ → equilibrium returns the same Λ (spec 2.5)."""
     plan = collect(survey, budget_at(survey, share), mode)
     assert plan.tariff is not None
@@ -147,14 +147,14 @@ def test_prices_always_exist_when_they_may_be_negative(survey: Survey, share: fl
 @settings(max_examples=30, deadline=None)
 @given(surveys(), shares, st.integers(0, 2**32))
 def test_random_prices_never_find_a_smaller_total(survey: Survey, share: float, seed: int) -> None:
-    """Random search over (θ, r) that keeps everybody in and the budget never beats the plan (spec 2.5)."""
+    """Random search over (θ, r) within the budget that keeps all users in never beats the plan (spec 2.5)."""
     budget = budget_at(survey, share)
     total = collect(survey, budget).total
     rng = np.random.default_rng(seed)
     for _ in range(100):
         slopes = marginal(survey, total) * 10.0 ** rng.uniform(-1, 1, survey.users)
         result = equilibrium(survey, ideal_totals(survey, slopes))
-        base = float(np.max(slopes * result.variances + privacy_cost(survey, result.total)))  # just keeps everybody in
+        base = float(np.max(slopes * result.variances + privacy_cost(survey, result.total)))  # just keeps all users in
         if base * survey.users - float(slopes @ result.variances) <= budget:
             assert result.total >= total * (1 - 1e-9)
 
@@ -189,7 +189,7 @@ def test_enough_money_saturates_and_is_not_all_spent(survey: Survey, mode: Price
 
 @settings(max_examples=50, deadline=None)
 @given(surveys())
-def test_too_little_money_is_infeasible_and_the_least_budget_is_told(survey: Survey) -> None:
+def test_too_small_a_budget_is_infeasible_with_the_least_one_reported(survey: Survey) -> None:
     least = lean_budget_at(survey, 0.0)
     short = collect(survey, least - 0.1)
     assert (short.status, short.tariff) == ("infeasible", None)
@@ -198,7 +198,7 @@ def test_too_little_money_is_infeasible_and_the_least_budget_is_told(survey: Sur
     assert collect(survey, short.least_budget, "personal").status == "tight"
 
 
-def test_without_an_upper_bound_any_budget_will_do() -> None:
+def test_without_an_upper_bound_any_budget_is_feasible() -> None:
     survey = Survey(np.ones(2), np.eye(2), 1.0, 0.1, math.inf)
     plan = collect(survey, -5.0)
     assert plan.status == "tight"
@@ -219,12 +219,12 @@ def test_an_infinite_bound_prices_like_a_very_large_one(mode: Prices) -> None:
     assert unbounded.tariff.payments == pytest.approx(bounded.tariff.payments)
 
 
-def test_a_budget_only_an_unimaginable_noise_would_meet_is_infeasible() -> None:
+def test_a_budget_that_needs_unbounded_noise_is_infeasible() -> None:
     survey = Survey(np.ones(1), np.full((1, 1), 1e-7), 1.0, 0.1, math.inf)
     assert collect(survey, -5.0).status == "infeasible"
 
 
-def test_users_who_care_for_nobody_are_paid_nothing_and_add_least_noise() -> None:
+def test_users_without_care_are_paid_nothing_and_add_least_noise() -> None:
     survey = Survey(np.ones(3), np.diag([1.0, 1.0, 0.0]), 3.0, 0.1, 50.0)
     for mode in MODES:
         plan = collect(survey, 2.0, mode)
@@ -233,12 +233,12 @@ def test_users_who_care_for_nobody_are_paid_nothing_and_add_least_noise() -> Non
         assert plan.tariff.payments[2] == pytest.approx(0.0, abs=1e-12)
         if mode != "personal":
             assert plan.tariff.variances[2] == 0.1
-    nobody = Survey(np.ones(2), np.zeros((2, 2)), 3.0, 0.1, math.inf)
-    assert collect(nobody, 0.0).status == "saturated"
-    assert collect(nobody, -1.0).status == "infeasible"
+    carefree = Survey(np.ones(2), np.zeros((2, 2)), 3.0, 0.1, math.inf)
+    assert collect(carefree, 0.0).status == "saturated"
+    assert collect(carefree, -1.0).status == "infeasible"
 
 
-def test_a_user_nothing_can_betray_is_asked_for_nothing() -> None:
+def test_a_user_that_nothing_can_reveal_is_paid_nothing() -> None:
     """An infinite hidden variance makes the cost −∞; such a user is paid 0 and the others' plan is not disturbed."""
     alone = Survey(np.array([1.0, math.inf]), np.diag([1.0, 1.0]), 3.0, 0.1, 50.0)
     plan = collect(alone, 1.0)

@@ -81,7 +81,7 @@ def test_two_known_users_on_a_complete_graph_of_six() -> None:
 
 
 def test_degenerate_variances_have_names() -> None:
-    """One user or everybody known: 0. No correlation: infinite."""
+    """One user or all known: 0. No correlation: infinite."""
     models: tuple[VarianceModel, ...] = ("paper", "collapsed", "exact")
     for model in models:
         assert hidden_variances(np.zeros((1, 1)), model).tolist() == [0.0]
@@ -90,7 +90,9 @@ def test_degenerate_variances_have_names() -> None:
     split: Matrix = np.kron(np.eye(2), np.array([[0, 1], [1, 0.0]]))
     assert np.isinf(hidden_variances(split, "exact")).all()
     assert hidden_variances(split).tolist() == [9.0] * 4
-    assert hidden_variances(split, "exact", known=(2,))[0] == pytest.approx(2.0)  # both others hang on known data
+    assert hidden_variances(split, "exact", known=(2,))[0] == pytest.approx(
+        2.0
+    )  # the others are tied to known data only
 
 
 @pytest.mark.parametrize(
@@ -104,7 +106,7 @@ def test_degenerate_variances_have_names() -> None:
         (np.array([[0, np.inf], [np.inf, 0]]), "finite"),
     ],
 )
-def test_a_correlation_that_makes_no_sense_is_refused(correlation: Matrix, match: str) -> None:
+def test_an_invalid_correlation_is_refused(correlation: Matrix, match: str) -> None:
     with pytest.raises(InvalidSurvey, match=match):
         hidden_variances(correlation)
     with pytest.raises(InvalidSurvey, match="known"):
@@ -138,7 +140,7 @@ def test_a_best_response_lives_in_variances() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(surveys(), st.integers(0, 2**32))
-def test_nobody_gains_at_the_equilibrium(survey: Survey, seed: int) -> None:
+def test_no_user_gains_at_the_equilibrium(survey: Survey, seed: int) -> None:
     """No user gains on a 1600-point grid (spec 2.5)."""
     rng = np.random.default_rng(seed)
     middle = survey.users * survey.variance_low * 3
@@ -159,7 +161,7 @@ def test_best_response_dynamics_reach_the_same_total_from_anywhere(survey: Surve
     rng = np.random.default_rng(seed)
     low, high = survey.variance_low, survey.variance_high
     ideals = rng.uniform(survey.users * low, survey.users * high, survey.users)
-    # Two who want almost the same total move past each other by their difference in each sweep: it must not be tiny.
+    # Two users with almost equal ideals pass each other by their difference in each sweep: it must not be tiny.
     assume(np.diff(np.sort(ideals)).min(initial=math.inf) > (high - low) / 100)
     total = equilibrium(survey, ideals).total
     for _ in range(3):
@@ -193,7 +195,7 @@ def test_ties_share_the_remainder_equally_and_say_so() -> None:
 
 
 def test_losses_and_costs_by_hand() -> None:
-    """C = 2, Λ = 1, v = (e − 1, ∞): losses 2 − 1 = 1 and −∞; who cares only for the first pays 1 per unit of care."""
+    """C = 2, Λ = 1, v = (e − 1, ∞): losses 2 − 1 = 1 and −∞; care for the first alone costs 1 per unit."""
     survey = Survey(np.array([math.e - 1, math.inf]), np.array([[3.0, 0.0], [0.0, 0.0]]), constant=2.0)
     assert privacy_loss(survey, 1.0).tolist() == [pytest.approx(1.0), -math.inf]
     assert privacy_cost(survey, 1.0).tolist() == [pytest.approx(3.0), 0.0]
@@ -219,7 +221,7 @@ def test_accuracy_is_chebyshevs_and_never_negative() -> None:
         {"constant": math.nan},
     ],
 )
-def test_a_survey_that_makes_no_sense_is_refused(change: dict[str, object]) -> None:
+def test_an_invalid_survey_is_refused(change: dict[str, object]) -> None:
     values: dict[str, object] = {"hidden": np.ones(2), "care": np.eye(2), **change}
     with pytest.raises(InvalidSurvey):
         Survey(**values)  # type: ignore[arg-type]

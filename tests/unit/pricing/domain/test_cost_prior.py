@@ -39,9 +39,9 @@ def test_one_device_by_hand() -> None:
 
 
 @pytest.mark.parametrize("spread", [0.2, 0.5])
-def test_no_other_price_is_cheaper_on_average_over_costs_drawn_anew(spread: float) -> None:
+def test_no_other_price_is_cheaper_on_average_over_fresh_cost_draws(spread: float) -> None:
     market, random = market_of(6), np.random.default_rng(9)
-    found = prior_price(market, "exact", 2, spread)
+    leader = prior_price(market, "exact", 2, spread)
     drawn = []
     for _ in range(400):
         a, b = (1.0 + spread * random.uniform(-1, 1, (2, 6))) * np.array([[1.0], [0.04]])
@@ -53,13 +53,13 @@ def test_no_other_price_is_cheaper_on_average_over_costs_drawn_anew(spread: floa
             server_cost(item, price, answer.budgets(price), 2) for item, answer in zip(drawn, answers, strict=True)
         ]))  # fmt: skip
 
-    own = mean_cost(found.price)
-    assert all(own <= mean_cost(found.price * factor) for factor in (0.9, 0.95, 1.05, 1.1))
+    own = mean_cost(leader.price)
+    assert all(own <= mean_cost(leader.price * factor) for factor in (0.9, 0.95, 1.05, 1.1))
     assert own <= mean_cost(play(market, "exact", 2).price) + 1e-6
 
 
 @pytest.mark.parametrize("solver", ["exact", "mean-field"])
-def test_who_is_sure_of_costs_leads_as_before_and_who_is_not_stays_near(solver: Solver) -> None:
+def test_no_spread_keeps_the_price_and_a_small_one_stays_near(solver: Solver) -> None:
     market = market_of(8)
     sure = play(market, solver, 1)
     assert believing(market, sure, solver, 1, 0.0) is sure
@@ -70,8 +70,8 @@ def test_who_is_sure_of_costs_leads_as_before_and_who_is_not_stays_near(solver: 
     assert unsure.price != sure.price
 
 
-def test_a_prior_that_no_price_suits_changes_nothing() -> None:
-    """Complete graph, all of the risk of others: some drawn device would sell less than nothing at any price."""
+def test_a_prior_without_a_feasible_price_changes_nothing() -> None:
+    """Complete graph, all risk from others: at any price some drawn device would sell less than nothing."""
     complete = leakage(sparse.csr_array(np.ones((4, 4)) - np.eye(4)), hops=5, discount=0.9)
     one = np.ones(4)
     market = Market(complete, one, 0.04 * one, 0.0 * one, 0.02 * one, risk_weight=0.3)

@@ -10,7 +10,7 @@ import pytest
 from coterie.parameters.pricing import ContributionParameters, PayoffParameters
 from services.kit.rpc.parameters import BadParameters
 from services.pricing.domain.incentives import MODELS, complete_parameters, quote_pot, read_parameters
-from services.pricing.domain.records import Purse
+from services.pricing.domain.records import RoundBudget
 
 
 @pytest.mark.parametrize("incentive", list(MODELS))
@@ -25,7 +25,11 @@ def test_defaults_are_filled_in_and_others_keys_are_left_alone(incentive: str) -
 @pytest.mark.parametrize(
     ("incentive", "given", "message"),
     [
-        ("auction", {}, "no incentive 'auction'; choose one of: none, payoff, contribution, stackelberg, correlated"),
+        (
+            "auction",
+            {},
+            "unknown incentive 'auction'; choose one of: none, payoff, contribution, stackelberg",
+        ),
         ("none", {"pricing": {"hops": 3}}, "pricing.hops: no such parameter; incentive none takes none"),
         (
             "stackelberg",
@@ -47,7 +51,7 @@ def test_a_mistake_is_named(incentive: str, given: dict[str, Any], message: str)
 
 @pytest.mark.parametrize("incentive", ["stackelberg", "correlated", "contribution"])
 def test_paying_for_privacy_needs_an_escrow(incentive: str) -> None:
-    with pytest.raises(BadParameters, match="escrow_microcredits of at least 1"):
+    with pytest.raises(BadParameters, match="escrow_microcredits is 0; set it to at least 1"):
         complete_parameters(incentive, {}, 0, 1)
 
 
@@ -56,10 +60,10 @@ def test_no_parameters_mean_the_defaults() -> None:
 
 
 def test_a_pot_is_an_even_share_of_what_is_left_unless_it_is_named() -> None:
-    purse = Purse(1_000, 4)
-    assert quote_pot("tsk_1", 1, "payoff", ["a", "b"], PayoffParameters(), purse).pot_microcredits == 250
-    named = quote_pot("tsk_1", 1, "payoff", ["a", "b"], PayoffParameters(round_microcredits=600), purse)
+    round_budget = RoundBudget(1_000, 4)
+    assert quote_pot("tsk_1", 1, "payoff", ["a", "b"], PayoffParameters(), round_budget).pot_microcredits == 250
+    named = quote_pot("tsk_1", 1, "payoff", ["a", "b"], PayoffParameters(round_microcredits=600), round_budget)
     assert named.pot_microcredits == 600
     assert [offer.base_microcredits for offer in named.offers] == [300, 300]
-    most = quote_pot("tsk_1", 1, "contribution", ["a"], ContributionParameters(round_microcredits=6000), purse)
+    most = quote_pot("tsk_1", 1, "contribution", ["a"], ContributionParameters(round_microcredits=6000), round_budget)
     assert (most.pot_microcredits, most.incentive) == (1_000, "contribution")

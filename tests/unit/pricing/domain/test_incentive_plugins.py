@@ -15,7 +15,7 @@ from services.pricing.domain.records import Offer, Quote
 
 MODULE = """
 class Flat:
-    def quote(self, task_id, round_number, devices, parameters, purse):
+    def quote(self, task_id, round_number, devices, parameters, round_budget):
         raise NotImplementedError
     def due(self, offer, work):
         return 7, "a flat fee"

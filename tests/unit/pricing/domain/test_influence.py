@@ -66,7 +66,7 @@ def test_rows_sum_to_one_the_floor_is_kept_and_no_edge_appears(weights: Matrix, 
     assert ((rows > 0) == (weights > 0)).all()
     assert (rows[weights > 0] >= floor * (1 - 1e-11)).all()
     above = rows > floor * (1 + 1e-9)
-    for i in range(len(rows)):  # what is above the floor keeps the row's proportions
+    for i in range(len(rows)):  # entries above the floor keep the row's proportions
         ratio = rows[i, above[i]] / weights[i, above[i]]
         assert ratio == pytest.approx(np.full(ratio.size, ratio[0] if ratio.size else 0.0), rel=1e-9)
 
@@ -156,14 +156,14 @@ def test_a_singular_system_is_named() -> None:
         (np.array([[0.5, 1], [1, 0.0]]), "itself"),
     ],
 )
-def test_a_graph_that_makes_no_sense_is_refused(weights: Matrix, match: str) -> None:
+def test_an_invalid_graph_is_refused(weights: Matrix, match: str) -> None:
     with pytest.raises(InvalidInfluence, match=match):
         normalise(weights)
 
 
 def test_an_isolated_device_is_refused_unless_kept() -> None:
     weights = np.array([[0, 1], [0, 0.0]])
-    with pytest.raises(IsolatedDevice, match="device 1"):
+    with pytest.raises(IsolatedDevice, match="the first is 1"):
         normalise(weights)
     assert normalise(weights, isolated="keep").toarray().tolist() == [[0, 1], [0, 0]]
 

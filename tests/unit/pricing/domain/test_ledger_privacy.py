@@ -1,4 +1,4 @@
-"""Privacy totals compose to what the device's own accounting says of the same releases."""
+"""Privacy totals compose to the same ε as the device's own accounting."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def test_the_platform_agrees_with_the_device(releases: list[tuple[str, float]]) 
         "laplace": accounting.laplace_charge,
     }
     own = [make[kind]("task", k, "update", "example", value) for k, (kind, value) in enumerate(releases)]
-    told = [charge_of(claim_of(charge)) for charge in own]
-    assert total([total_of(charge) for charge in told], DELTA) == pytest.approx(total(own, DELTA), rel=1e-9)
+    claimed_charges = [charge_of(claim_of(charge)) for charge in own]
+    assert total([total_of(charge) for charge in claimed_charges], DELTA) == pytest.approx(total(own, DELTA), rel=1e-9)
 
 
 def test_sampled_rounds_agree_with_the_device_too() -> None:
@@ -81,7 +81,7 @@ def test_sampled_rounds_agree_with_the_device_too() -> None:
         ("magic\x00", 1.0, 1.0),
     ],
 )
-def test_a_claim_that_cannot_be_counts_as_no_noise(mechanism: str, parameter: float, rate: float) -> None:
+def test_an_impossible_claim_counts_as_no_noise(mechanism: str, parameter: float, rate: float) -> None:
     charge = claimed(mechanism, parameter, rate, 3)
     assert charge.mechanism == "raw"
     assert charge.unit == "example"

@@ -49,7 +49,7 @@ def test_work_that_was_not_delivered_earns_nothing(outcome: str) -> None:
 
 
 @pytest.mark.parametrize("budget", [math.nan, math.inf, -1.0])
-def test_a_budget_that_cannot_be_earns_nothing(budget: float) -> None:
+def test_an_impossible_budget_earns_nothing(budget: float) -> None:
     offer = Offer("dev_1", 10**6, base_microcredits=10**6, most_microcredits=10**6)
     for incentive in ("stackelberg", "correlated"):
         assert compute_dues(replace(priced(offer), incentive=incentive), [delivered("dev_1", budget=budget)]) == []
@@ -60,7 +60,7 @@ def test_a_device_without_an_offer_earns_nothing() -> None:
 
 
 def test_an_answer_is_paid_its_base_less_its_noise() -> None:
-    """1,000 − 30 × 2.5 = 925; 34 units of variance eat it all; less noise than expected earns no more than promised."""
+    """1,000 − 30 × 2.5 = 925; 34 units of variance leave 0; less noise than expected earns no more than offered."""
     offer = Offer("dev_1", base_microcredits=1_000, slope_microcredits=30, most_microcredits=940)
     quote = Quote("tsk_1", 1, "correlated", QuoteStatus.OK, (offer,))
     for variance, paid in ((2.5, 925), (2.51, 924), (34.0, 0), (1e9, 0), (0.0, 940)):
@@ -69,7 +69,7 @@ def test_an_answer_is_paid_its_base_less_its_noise() -> None:
         )
 
 
-def test_who_has_a_payoff_has_no_share_of_the_pot() -> None:
+def test_device_with_a_payoff_has_no_share_of_the_pot() -> None:
     """dev_1 has a payoff of 70; the pot of 10 goes to dev_2 and dev_3 at 3:2."""
     quote = Quote("tsk_1", 1, "payoff", QuoteStatus.OK, (), 10)
     work = [
@@ -101,7 +101,7 @@ def test_no_incentive_pays_nothing_even_when_something_is_claimed() -> None:
 
 @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=30), st.integers(0, 10**10))
 def test_a_round_never_pays_more_than_the_escrow_nor_than_it_owes(owed: list[int], escrow: int) -> None:
-    """Σ paid = min(Σ owed, escrow), and everybody gets the same fraction within one micro-credit."""
+    """Σ paid = min(Σ owed, escrow), and each device gets the same fraction within one micro-credit."""
     quote = Quote("tsk_1", 1, "payoff", QuoteStatus.OK, ())
     dues = compute_dues(quote, [delivered(f"dev_{k:02}", payoff_microcredits=amount) for k, amount in enumerate(owed)])
     paid = {due.work.device_id: due.amount_microcredits for due in fit_escrow(dues, escrow)}
@@ -152,13 +152,13 @@ def test_equal_payments_have_outliers_at_twice_the_median() -> None:
     assert find_outliers(made[:2]) == []
 
 
-def test_one_whose_update_the_rule_set_aside_is_paid_as_agreed_and_told_so() -> None:
+def test_device_with_excluded_update_is_paid_and_the_reason_says_so() -> None:
     quote = priced(Offer("dev_1", price_microcredits=1_000_000, most_microcredits=1_000_000))
-    used, aside = (
+    used, excluded = (
         delivered("dev_1", budget=0.25),
         replace(delivered("dev_1", budget=0.25), excluded_because="too far out"),
     )
-    (plain,), (told,) = compute_dues(quote, [used]), compute_dues(quote, [aside])
-    assert told.amount_microcredits == plain.amount_microcredits == 250_000
-    assert told.because == f"{plain.because}; paid though the task's rule set its update aside: too far out"
-    assert digest_work([used]) == digest_work([aside]), "words change nothing of what is settled"
+    (plain,), (excluded_due,) = compute_dues(quote, [used]), compute_dues(quote, [excluded])
+    assert excluded_due.amount_microcredits == plain.amount_microcredits == 250_000
+    assert excluded_due.because == f"{plain.because}; paid although the task's rule excluded its update: too far out"
+    assert digest_work([used]) == digest_work([excluded]), "reasons are not part of the digest"

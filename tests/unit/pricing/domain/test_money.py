@@ -1,4 +1,4 @@
-"""Whole micro-credits: one amount by itself, and amounts that belong together."""
+"""Whole micro-credits: single amounts, and amounts that belong together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from services.pricing.domain.money import from_credits, round_together, whole
 @pytest.mark.parametrize(
     ("amount", "down", "up"), [(2.0, 2, 2), (2.3, 2, 3), (Fraction(-1, 3), -1, 0), (0.0, 0, 0), (1e-9, 0, 1)]
 )
-def test_an_amount_is_rounded_down_to_be_paid_and_up_to_be_there(amount: float | Fraction, down: int, up: int) -> None:
+def test_an_amount_is_rounded_down_when_paid_and_up_when_required(amount: float | Fraction, down: int, up: int) -> None:
     assert (whole(amount), whole(amount, up=True)) == (down, up)
 
 
@@ -23,7 +23,7 @@ def test_credits_become_micro_credits() -> None:
     assert (from_credits(0.0000015), from_credits(0.0000015, up=True)) == (1, 2)
 
 
-def test_what_is_left_goes_to_the_largest_fractions_then_by_name() -> None:
+def test_the_rest_goes_to_the_largest_fractions_then_by_name() -> None:
     """7/4 + 5/4 + 5/4 + 2/4 = 19/4: four whole ones; 1 + 1 + 1 + 0 leaves one, for the first."""
     assert round_together([7, 5, 5, 2], 4, ["a", "b", "c", "d"]) == [2, 1, 1, 0]
     assert round_together([5, 5, 5, 5], 4, ["d", "c", "b", "a"]) == [1, 1, 1, 2]

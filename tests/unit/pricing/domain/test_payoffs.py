@@ -1,4 +1,4 @@
-"""What everybody in a realised cluster is worth, and is owed for it."""
+"""The payoff of each device in a realised cluster, and what it is owed."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ names = st.text("abcdefgh", min_size=1, max_size=3)
 
 @given(st.dictionaries(names, st.floats(-5, 60), min_size=1), st.floats(1e-9, 1.0))
 def test_what_is_owed_sums_to_points_times_price_to_micro_credit(points: dict[str, float], price: float) -> None:
-    """Σ owed = ⌊Σ max(ψ, 0) · rate⌋ exactly, and nobody is more than one micro-credit from its own share."""
+    """Σ owed = ⌊Σ max(ψ, 0) · rate⌋ exactly, and each within one micro-credit of its share."""
     result, rate = pay_points(points, price, 0), Fraction(price * 1e6)
     exact = {device: max(Fraction(0), Fraction(value)) * rate for device, value in points.items()}
     assert sum(result.values()) == math.floor(sum(exact.values()))
@@ -90,16 +90,16 @@ def test_without_a_price_the_whole_pot_is_shared(points: dict[str, float], pot: 
     assert sum(pay_points(points, 0.0, pot).values()) == pot
 
 
-def test_nothing_is_owed_when_nobody_earned_anything() -> None:
+def test_nothing_is_owed_without_earnings() -> None:
     assert pay_points({"a": -1.0, "b": 0.0}, 0.0, 100) == {"a": 0, "b": 0}
     assert owed(Payoffs([]), 100) == {}
 
 
-def test_clusters_that_cannot_be_are_refused() -> None:
+def test_impossible_clusters_are_refused() -> None:
     pair = Cluster("a", {"a": 30.0, "b": 10.0}, {"a": 8.0, "b": 4.0}, STAKES)
     with pytest.raises(BadRound, match="two clusters"):
         owed(Payoffs([pair, Cluster("b", {"b": 1.0}, {"b": 1.0}, STAKES)]), 1)
-    with pytest.raises(BadRound, match="no number"):
+    with pytest.raises(BadRound, match="not finite"):
         owed(Payoffs([replace(pair, alone={"a": math.nan, "b": 1.0})]), 1)
-    with pytest.raises(BadRound, match="no quality"):
+    with pytest.raises(BadRound, match="total quality of 0"):
         owed(Payoffs([replace(pair, qualities={"a": 0.0, "b": 0.0})]), 1)

@@ -1,4 +1,4 @@
-"""How much data have in common, from public records: by hand, by likelihood, and how often its interval holds."""
+"""How much data have in common, from public records: by hand, by likelihood, and the coverage of its interval."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ def test_no_other_w_makes_the_records_likelier(users: int) -> None:
     assert all(likelihood(best) >= likelihood(best * factor) for factor in (0.5, 0.9, 0.99, 1.01, 1.1, 2.0))
 
 
-def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
+def test_the_interval_has_its_nominal_coverage() -> None:
     random = np.random.default_rng(16)
     result = [estimate(draw(4, 2.0, 6, random), 1.0) for _ in range(2000)]
     covered = float(np.mean([item.low <= 2.0 <= item.high for item in result]))
     assert covered == pytest.approx(0.95, abs=3 * np.sqrt(0.95 * 0.05 / 2000))
 
 
-def test_records_that_cannot_tell_are_refused_with_what_to_do() -> None:
+def test_records_that_do_not_determine_w_are_refused() -> None:
     good = np.arange(10.0).reshape(5, 2) ** 2
     for records, span, why in (
         (good[:4], 1.0, "add some"),
-        (good[:, :1], 1.0, "two users or more"),
+        (good[:, :1], 1.0, "at least 2 users"),
         (np.ones((5, 2)), 1.0, "all records of the group are equal"),
-        (np.where(good == 81, np.nan, good), 1.0, "leave records with gaps out"),
-        (good, 0.0, "give its low and high"),
+        (np.where(good == 81, np.nan, good), 1.0, "leave out records with gaps"),
+        (good, 0.0, "correct its low and high"),
     ):
         with pytest.raises(InvalidRecords, match=why):
             estimate(records, span)
@@ -70,15 +70,15 @@ def test_what_if_answers_with_a_surveys_parameters() -> None:
         return json.loads(whatif.answer(SOLVERS, "similarity", json.dumps(question)))
 
     records = {"a": [0, 3, 4, 1, 2], "b": [1, 1, 4, 3, 1], "c": [9, 0, 5, 5, 1]}
-    found = ask(records=records, low=0, high=10, groups=[["a", "b"]])
-    assert found["alike"] == [{"devices": ["a", "b"], "correlation": pytest.approx(50.0)}]
-    assert found["intervals"][0] == pytest.approx([8.312116, 128.3250], rel=1e-6)
-    (everybody,) = ask(records=records, low=0, high=10)["alike"]
-    assert everybody["devices"] == ["a", "b", "c"]
+    result = ask(records=records, low=0, high=10, groups=[["a", "b"]])
+    assert result["alike"] == [{"devices": ["a", "b"], "correlation": pytest.approx(50.0)}]
+    assert result["intervals"][0] == pytest.approx([8.312116, 128.3250], rel=1e-6)
+    (one_group,) = ask(records=records, low=0, high=10)["alike"]
+    assert one_group["devices"] == ["a", "b", "c"]
     for wrong, why in (
         ({"groups": [["a", "d"]]}, "no records; add them"),
         ({"groups": [["a", "b"], ["b", "c"]]}, "in two groups"),
-        ({"records": records | {"c": [1.0]}}, "those of the same moments"),
+        ({"records": records | {"c": [1.0]}}, "of the same moments"),
     ):
         with pytest.raises(InvalidInput, match=why):
             ask(**({"records": records, "low": 0, "high": 10} | wrong))

@@ -96,7 +96,7 @@ def test_defaults_are_the_specs() -> None:
     assert answer(influence=TRIANGLE) == spelled
 
 
-def test_edges_say_what_the_matrix_says() -> None:
+def test_edges_and_matrix_give_the_same_answer() -> None:
     edges = [[i, j, TRIANGLE[i][j]] for i in range(3) for j in range(3) if i != j]
     assert answer(edges=edges, devices=3) == answer(influence=TRIANGLE, devices=3)
 
@@ -117,7 +117,7 @@ def test_a_given_price_leaves_only_the_followers_to_answer() -> None:
     assert blind["budgets"] == pytest.approx([0.38] * 3)
 
 
-def test_at_a_price_nobody_likes_everybody_withdraws() -> None:
+def test_at_too_low_a_price_all_devices_withdraw() -> None:
     result = answer(influence=TRIANGLE, price=0.01)
     assert result["budgets"] == [0, 0, 0]
     assert result["server_cost"] == "inf"
@@ -143,13 +143,13 @@ def test_many_devices_go_through_the_matrix_free_path() -> None:
     assert result["residual"] < 1e-12
 
 
-def test_if_nobodys_accuracy_counts_nothing_is_bought() -> None:
+def test_without_accuracy_weights_nothing_is_bought() -> None:
     result = answer(influence=TRIANGLE, accuracy_weight=0)
     assert (result["price"], result["budgets"], result["server_cost"]) == (0, [0, 0, 0], 0)
 
 
 def test_one_device_whose_accuracy_does_not_count_may_set_the_edge() -> None:
-    """Device 2 stays only at prices far above what the others need; the best price that keeps it in is that edge."""
+    """Device 2 stays only at prices far above those of the others; the best price that keeps it in is that edge."""
     result = answer(influence=TRIANGLE, accuracy_weight=[1, 1, 0], cost_linear=[0.02, 0.02, 50], round=30)
     assert result["status"] == "boundary"
     assert result["budgets"][2] == pytest.approx(0, abs=1e-9)
@@ -170,7 +170,7 @@ def test_one_device_whose_accuracy_does_not_count_may_set_the_edge() -> None:
         ({"influence": [[0, "nan"], [1, 0]]}, "finite"),
         ({"influence": [[1, 1], [1, 0]]}, "itself"),
         ({"influence": [[0]]}, "no incoming influence"),
-        ({"influence": [[0, 1], [0, 0]]}, "device 1"),
+        ({"influence": [[0, 1], [0, 0]]}, "the first is 1"),
         ({"edges": [[0, 3, 1]], "devices": 3}, "ids run from 0 to 2"),
         ({"edges": [[-1, 0, 1]], "devices": 3}, "ids run"),
         ({"edges": [[0, 1]], "devices": 2}, "edges.0"),

@@ -85,7 +85,7 @@ def test_too_small_a_budget_is_infeasible() -> None:
 
 
 def test_narrow_bounds_may_leave_no_positive_prices() -> None:
-    """All of q_hi is needed of the cheap and the dear alike, so some slope would have to be negative."""
+    """Cheap and dear users must all be at q_hi, so some slope would have to be negative."""
     care = [[5, 0, 0], [0, 0.01, 0], [0, 0, 0.01]]
     status, result = ask(correlation=TIES, care=care, constant=3, budget=2, variance_high=8)
     assert status == 0
@@ -108,7 +108,7 @@ def test_a_single_user_is_a_survey_too() -> None:
     assert result["payments"] == pytest.approx([2])
 
 
-def test_users_without_correlation_hide_behind_infinity() -> None:
+def test_users_without_correlation_have_infinite_variance() -> None:
     status, result = ask(correlation=[[0, 0], [0, 0]], care=[[1, 0], [0, 1]], budget=2)
     assert status == 0
     assert result["privacy_loss"] == ["-inf", "-inf"]

@@ -1,4 +1,4 @@
-"""The book: hashes by hand, shares by brute force, and every kind of tampering found."""
+"""The ledger: hashes by hand, shares by brute force, and detection of every kind of tampering."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from services.pricing.domain.ledger import (
     check_balanced,
     hash_entry,
 )
-from services.pricing.domain.ledger_check import BookCheck
+from services.pricing.domain.ledger_check import LedgerCheck
 from services.pricing.domain.money import apportion
 
 PAYMENT = Payment(1, 3.0, "tsk_1", 1, "dev_1", "own_1", 30, 10, 3.0, 0.0, "10 µcr × zCDP budget 3")
@@ -36,7 +36,7 @@ def seal(entries: list[tuple[Entry, list[Payment]]]) -> list[Sealed]:
     return sealed
 
 
-def small_book() -> list[Sealed]:
+def small_ledger() -> list[Sealed]:
     """A deposit of 100, an escrow of 50, a payment of 30."""
     sides = ((MINT, "publisher:p"), ("publisher:p", "escrow:tsk_1"), ("escrow:tsk_1", "device:dev_1"))
     entries = []
@@ -50,9 +50,9 @@ def small_book() -> list[Sealed]:
 BALANCES = [(MINT, -100), ("publisher:p", 50), ("escrow:tsk_1", 20), ("device:dev_1", 30), ("owner:own_1", 0)]
 
 
-def faults(book: list[Sealed], balances: list[tuple[str, int]] = BALANCES) -> list[str]:
-    check = BookCheck()
-    check.take(book)
+def faults(ledger: list[Sealed], balances: list[tuple[str, int]] = BALANCES) -> list[str]:
+    check = LedgerCheck()
+    check.take(ledger)
     check.compare(balances)
     return check.verdict().faults
 
@@ -64,48 +64,48 @@ def test_a_hash_covers_the_one_before_the_header_and_every_posting() -> None:
     assert hash_entry("ab" * 32, entry) == hashlib.sha256(text.encode()).hexdigest()
 
 
-def test_a_sound_book_has_no_faults() -> None:
-    check = BookCheck()
-    check.take(small_book())
+def test_a_sound_ledger_has_no_faults() -> None:
+    check = LedgerCheck()
+    check.take(small_ledger())
     check.compare(BALANCES)
     verdict = check.verdict()
     assert (verdict.sound, verdict.entries, verdict.postings) == (True, 3, 6)
-    assert verdict.head == small_book()[-1][1]
+    assert verdict.head == small_ledger()[-1][1]
 
 
-def change(book: list[Sealed], place: int, entry: Entry) -> list[Sealed]:
-    return [(entry, stored, made) if k == place else (e, stored, made) for k, (e, stored, made) in enumerate(book)]
+def change(ledger: list[Sealed], place: int, entry: Entry) -> list[Sealed]:
+    return [(entry, stored, made) if k == place else (e, stored, made) for k, (e, stored, made) in enumerate(ledger)]
 
 
 def test_a_changed_amount_is_found_by_its_hash_and_by_the_balances() -> None:
-    book = small_book()
-    entry = replace(book[1][0], postings=(Posting("publisher:p", -40), Posting("escrow:tsk_1", 40)))
-    result = faults(change(book, 1, entry))
+    ledger = small_ledger()
+    entry = replace(ledger[1][0], postings=(Posting("publisher:p", -40), Posting("escrow:tsk_1", 40)))
+    result = faults(change(ledger, 1, entry))
     assert "entry 2 or one before it was changed: its hash does not match" in result
     assert "account escrow:tsk_1 shows 20 but its postings sum to 10" in result
 
 
 def test_a_changed_hash_breaks_the_next_link() -> None:
-    book = small_book()
-    entry = replace(book[0][0], note="edited")
-    forged = [(entry, hash_entry(GENESIS, entry), []), *book[1:]]
+    ledger = small_ledger()
+    entry = replace(ledger[0][0], note="edited")
+    forged = [(entry, hash_entry(GENESIS, entry), []), *ledger[1:]]
     assert faults(forged) == ["entry 2 or one before it was changed: its hash does not match"]
 
 
 def test_a_missing_entry_is_found() -> None:
-    book = small_book()
-    assert any("entry 3 follows entry 1: 1 missing" in fault for fault in faults([book[0], book[2]]))
+    ledger = small_ledger()
+    assert any("entry 3 follows entry 1: 1 missing" in fault for fault in faults([ledger[0], ledger[2]]))
 
 
 def test_a_changed_reason_of_a_payment_is_found() -> None:
-    book = small_book()
-    book[2] = (book[2][0], book[2][1], [PAYMENT._replace(because="because I say so")])
-    assert faults(book) == ["the payments of entry 3 are not those it was sealed with"]
+    ledger = small_ledger()
+    ledger[2] = (ledger[2][0], ledger[2][1], [PAYMENT._replace(because="because I say so")])
+    assert faults(ledger) == ["the payments of entry 3 are not those it was sealed with"]
 
 
 def test_a_changed_balance_and_an_account_without_one_are_found() -> None:
     changed = [(account, 31 if account == "device:dev_1" else held) for account, held in BALANCES[1:]]
-    assert faults(small_book(), changed) == [
+    assert faults(small_ledger(), changed) == [
         "account device:dev_1 shows 31 but its postings sum to 30",
         f"account {MINT} has postings that sum to -100 but does not exist",
     ]
@@ -160,5 +160,5 @@ def test_shares_sum_to_the_total_and_never_pass_their_weight(weights: list[int],
         assert abs(share * whole - total * weight) < whole
 
 
-def test_nothing_is_shared_by_nobody() -> None:
+def test_no_weights_give_no_shares() -> None:
     assert apportion(5, [0, 0], ["a", "b"]) == [0, 0]
