@@ -101,7 +101,7 @@ def test_two_platforms_run_side_by_side_and_restart_a_dead_service(tmp_path: Pat
             cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
         assert again.returncode
-        assert "belongs to a platform that runs already" in again.stderr.replace("\n", " ")
+        assert "belongs to a running platform" in again.stderr.replace("\n", " ")
         dead = _child(ups[0].pid, "services.pricing")
         os.kill(dead, signal.SIGKILL)
         wait_until(lambda: _child(ups[0].pid, "services.pricing") not in (0, dead), seconds=60)

@@ -96,7 +96,7 @@ def test_a_transaction_that_is_not_committed_is_not_in_it(data: Path, tmp_path: 
 
 def test_nothing_is_overwritten(data: Path, file: Path, tmp_path: Path) -> None:
     before = file.read_bytes()
-    with pytest.raises(Mistake, match="there already"):
+    with pytest.raises(Mistake, match="exists: name another file"):
         archive.write(data, file, "", quiet)
     assert file.read_bytes() == before
     with pytest.raises(Mistake, match="not empty"):
@@ -109,7 +109,7 @@ def test_nothing_is_overwritten(data: Path, file: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", ["trust.db", "admin.key", f"blobs/{NAME[:2]}/{NAME}"])
 def test_a_changed_or_missing_part_is_named(file: Path, tmp_path: Path, part: str) -> None:
     changed = rewritten(file, lambda name, text: text[:-1] + b"x" if name == part else text)
-    with pytest.raises(Mistake, match=f"{part} is not the file that was stored"):
+    with pytest.raises(Mistake, match=f"{part} differs from the stored file"):
         archive.check(changed, quiet)
     with pytest.raises(Mistake, match=f"{part} is missing"):
         archive.restore(rewritten(file, lambda name, text: None if name == part else text), tmp_path / "new", "", quiet)

@@ -21,11 +21,11 @@ from coterie.errors import CoterieError
 from coterie.learning.training import model_bytes
 from coterie.records import Round, RoundState, Task, TaskSpecification
 from coterie.samples import digits_model
-from coterie_cli.console import mistakes_told
+from coterie_cli.console import exit_on_error
 from coterie_cli.live import facts_of
 from coterie_cli.main import app, run
 from coterie_cli.processes import CannotStart, PlatformProcesses
-from coterie_cli.progress import Standing
+from coterie_cli.progress import TaskProgress
 from tests.answers import made
 from tests.e2e.stand_in import StandIn, problem
 
@@ -171,13 +171,13 @@ def test_a_device_runs_from_the_authors_file(
 
 
 def test_ctrl_c_is_exit_130() -> None:
-    with pytest.raises(SystemExit) as caught, mistakes_told():
+    with pytest.raises(SystemExit) as caught, exit_on_error():
         raise KeyboardInterrupt
     assert caught.value.code == 130
 
 
 def test_text_from_outside_is_not_read_as_markup(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit), mistakes_told():
+    with pytest.raises(SystemExit), exit_on_error():
         raise CoterieError("a task called [red]x[/red]")
     assert "[red]x[/red]" in capsys.readouterr().err
 
@@ -233,7 +233,7 @@ def test_an_authority_from_before_it_lay_apart_is_moved_and_kept(
 def test_the_bar_tells_round_quorum_accuracy_and_time_left() -> None:
     """Two of four rounds took 10 s together: 10 s are left at the second's end, 7 s three seconds later."""
     specification = made(TaskSpecification, rounds=4, min_devices=2)
-    standing = Standing(made(Task, specification=specification, state="running", started_at=100.0, enrolled=3))
+    standing = TaskProgress(made(Task, specification=specification, state="running", started_at=100.0, enrolled=3))
     assert facts_of(standing, 0.0) == "3 devices enrolled, 2 needed"
     done = made(Round, attempt=1, participants=3, quorum=2, state="done", delivered=3)
     standing.rounds = {

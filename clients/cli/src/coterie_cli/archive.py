@@ -1,9 +1,9 @@
-"""Back-ups: one tar file with a platform's databases, admin key and blobs, and the sum of each.
+"""Back-ups: one tar file with a platform's databases, admin key and blobs, and the SHA-256 of each.
 
-Databases are copied while the platform runs. Those of services that ask others come first: what a later copy knows in
-addition, the earlier one asks for again after a restore, and every request may be repeated. Blobs are held by links at
-the moment of the aggregation server's copy, so that none it names is missing. PostgreSQL is dumped in one transaction,
-with blobs held before and after it.
+Databases are copied while the platform runs, those of calling services first: after a restore they repeat the requests
+whose results only the later copies hold, and every request is idempotent. Hard links keep the blobs that exist at the
+moment of the aggregation server's copy, so no blob it names is missing. PostgreSQL is dumped in one transaction, with
+blobs linked before and after it.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from coterie import version
 from coterie_cli.console import Mistake
 
 DATABASES = ("aggregation.db", "topology.db", "pricing.db", "trust.db")
-"""In the order they are copied: callers before those they call."""
+"""In the order of copying: callers before the services they call."""
 ADMIN_KEY, DUMP, MANIFEST = "admin.key", "database.sql", "manifest.json"
 _BLOB = re.compile(r"^blobs/([0-9a-f]{2})/(\1[0-9a-f]{62})$")
 _PIECE = 1 << 20
 _MOST_MANIFEST_BYTES = 1 << 30
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a back-up holds. made_at: seconds since 1970; sums: SHA-256 by name in the archive."""
+    """Contents of a back-up. made_at: Unix seconds; sums: SHA-256 by name in the archive."""
 
     version: str
     made_at: float
@@ -51,35 +51,37 @@ class Contents:
 
     @property
     def blobs(self) -> int:
-        """How many models, updates and letters."""
+        """Number of models, updates and letters."""
         return sum(_BLOB.match(name) is not None for name in self.sums)
 
 
-def write(data: Path, file: Path, database_url: str, tell: Tell) -> Contents:
-    """Writes a back-up of the platform in `data`; nothing of that name stands until it is whole."""
+def write(data: Path, file: Path, database_url: str, report: Report) -> Contents:
+    """Write a back-up of the platform in `data`; `file` appears only when it is complete."""
     if file.exists():
-        raise Mistake(f"{file} is there already: name another file, or remove it")
+        raise Mistake(f"{file} exists: name another file, or remove it")
     if not database_url and not any((data / name).exists() for name in DATABASES):
         raise Mistake(f"there is no platform in {data}: name its folder with --data")
     unfinished = file.with_name(f".{file.name}.part")
     try:
         with unfinished.open("xb") as raw, tarfile.open(fileobj=raw, mode="w") as archive:
             unfinished.chmod(0o600)
-            contents = _fill(archive, data, database_url, tell)
+            contents = _fill(archive, data, database_url, report)
         unfinished.rename(file)
     except FileExistsError as error:
-        raise Mistake(f"{unfinished} is there: another back-up runs, or one was killed; then remove it") from error
+        raise Mistake(
+            f"{unfinished} exists: another back-up is running, or one was killed; in that case remove the file"
+        ) from error
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
     return contents
 
 
-def _fill(archive: tarfile.TarFile, data: Path, database_url: str, tell: Tell) -> Contents:
+def _fill(archive: tarfile.TarFile, data: Path, database_url: str, report: Report) -> Contents:
     sums, size = dict[str, str](), 0
-    place = data if data.is_dir() else None
-    with tempfile.TemporaryDirectory(dir=place, prefix=".backup-") as folder:
-        for name, path in _parts(data, database_url, Path(folder), tell):
+    parent = data if data.is_dir() else None
+    with tempfile.TemporaryDirectory(dir=parent, prefix=".backup-") as folder:
+        for name, path in _parts(data, database_url, Path(folder), report):
             sums[name] = _add(archive, name, path)
             size += path.stat().st_size
     contents = Contents(version.VERSION, time.time(), sums, size)
@@ -90,16 +92,16 @@ def _fill(archive: tarfile.TarFile, data: Path, database_url: str, tell: Tell) -
     return contents
 
 
-def _parts(data: Path, database_url: str, folder: Path, tell: Tell) -> Iterator[tuple[str, Path]]:
+def _parts(data: Path, database_url: str, folder: Path, report: Report) -> Iterator[tuple[str, Path]]:
     blobs = folder / "blobs"
     if database_url:
-        tell("dumping the database")
+        report("dumping the database")
         _link(data / "blobs", blobs)
         _run("pg_dump", ["--file", str(folder / DUMP)], database_url)
         yield DUMP, folder / DUMP
     for name in DATABASES:
         if (data / name).exists():
-            tell(f"copying {name}")
+            report(f"copying {name}")
             _copy(data / name, folder / name, lambda: _link(data / "blobs", blobs))
             yield name, folder / name
             (folder / name).unlink()
@@ -109,12 +111,12 @@ def _parts(data: Path, database_url: str, folder: Path, tell: Tell) -> Iterator[
     held = sorted(blobs.glob("??/*"))
     for number, path in enumerate(held):
         if number % 100 == 0:
-            tell(f"copying blobs: {number} of {len(held)}")
+            report(f"copying blobs: {number} of {len(held)}")
         yield f"blobs/{path.parent.name}/{path.name}", path
 
 
 def _copy(database: Path, copy: Path, meanwhile: Callable[[], None]) -> None:
-    """A database as it is at one moment. `meanwhile` runs at that moment: nobody writes until it is done."""
+    """Copy a database as of one moment; `meanwhile` runs at that moment, while writers wait."""
     with (
         closing(sqlite3.connect(database, isolation_level=None, timeout=60.0)) as writer,
         closing(sqlite3.connect(database, isolation_level=None, timeout=60.0)) as reader,
@@ -122,20 +124,20 @@ def _copy(database: Path, copy: Path, meanwhile: Callable[[], None]) -> None:
     ):
         writer.execute("BEGIN IMMEDIATE")
         reader.execute("BEGIN")
-        reader.execute("SELECT count(*) FROM sqlite_master").fetchone()  # from here on it sees this moment
+        reader.execute("SELECT count(*) FROM sqlite_master").fetchone()  # the snapshot starts here
         meanwhile()
         writer.execute("ROLLBACK")
         reader.backup(target, pages=4096)
 
 
 def _link(blobs: Path, folder: Path) -> None:
-    """Holds on to blobs that a round which closes meanwhile would take away."""
+    """Link all blobs, so that a round that closes meanwhile cannot delete them."""
     for path in blobs.glob("??/*"):
         name = f"{path.parent.name}/{path.name}"
         if not _BLOB.match(f"blobs/{name}") or (folder / name).exists():
             continue
         (folder / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):  # gone since it was listed: no database names it any more
+        with contextlib.suppress(FileNotFoundError):  # deleted since it was listed: no database names it
             try:
                 os.link(path, folder / name)
             except OSError as error:
@@ -145,24 +147,28 @@ def _link(blobs: Path, folder: Path) -> None:
 
 
 def _run(name: str, arguments: list[str], database_url: str) -> None:
-    """PostgreSQL's own command on a database, whose password no list of processes shows."""
+    """Run a PostgreSQL command; the password goes through the environment, not the arguments."""
     if shutil.which(name) is None:
-        raise Mistake(f"{name} is not here: install PostgreSQL's client (apt-get install postgresql-client)")
+        raise Mistake(f"{name} is not installed: install PostgreSQL's client (apt-get install postgresql-client)")
     url = urlsplit(database_url)
-    asked = {key: values[0] for key, values in parse_qs(url.query).items()}
-    result = {
-        "PGHOST": asked.get("host") or url.hostname,
-        "PGPORT": asked.get("port") or url.port,
+    query = {key: values[0] for key, values in parse_qs(url.query).items()}
+    variables = {
+        "PGHOST": query.get("host") or url.hostname,
+        "PGPORT": query.get("port") or url.port,
         "PGUSER": url.username,
         "PGPASSWORD": url.password,
         "PGDATABASE": url.path.lstrip("/"),
     }
-    known = {key: unquote(str(value)) for key, value in result.items() if value}
+    environment = {key: unquote(str(value)) for key, value in variables.items() if value}
     done = subprocess.run(
-        [name, "--no-password", *arguments], env={**os.environ, **known}, capture_output=True, text=True, check=False
+        [name, "--no-password", *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
-        raise Mistake(f"{name} failed: {(done.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
+        raise Mistake(f"{name} failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
 
 
 def _add(archive: tarfile.TarFile, name: str, path: Path) -> str:
@@ -175,24 +181,24 @@ def _add(archive: tarfile.TarFile, name: str, path: Path) -> str:
     return sum_
 
 
-def check(file: Path, tell: Tell) -> Contents:
-    """Reads a whole back-up; raises Mistake unless every part has its sum and the databases are sound."""
+def check(file: Path, report: Report) -> Contents:
+    """Read a whole back-up; raise Mistake unless every part matches its sum and the databases are intact."""
     with tempfile.TemporaryDirectory(prefix="coterie-check-") as folder:
-        return _unpack(file, Path(folder), tell, keep_blobs=False)
+        return _unpack(file, Path(folder), report, keep_blobs=False)
 
 
-def restore(file: Path, data: Path, database_url: str, tell: Tell) -> Contents:
-    """Unpacks a back-up into a folder that is empty or not there, and a dump into an empty database."""
+def restore(file: Path, data: Path, database_url: str, report: Report) -> Contents:
+    """Unpack a back-up into a new or empty folder, and a dump into an empty database."""
     if data.exists() and any(data.iterdir()):
-        raise Mistake(f"{data} is not empty: a restore overwrites nothing; name another folder or move this one away")
+        raise Mistake(f"{data} is not empty: name another folder or move this one away; a restore overwrites nothing")
     data.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(dir=data.parent, prefix=f".{data.name}-restore-"))
     try:
-        contents = _unpack(file, unfinished, tell, keep_blobs=True)
+        contents = _unpack(file, unfinished, report, keep_blobs=True)
         if DUMP in contents.sums:
             if not database_url:
                 raise Mistake("the back-up holds a PostgreSQL dump: set COTERIE_DATABASE_URL to an empty database")
-            tell("restoring the database")
+            report("restoring the database")
             how = ["--no-psqlrc", "--quiet", "--single-transaction", "--set", "ON_ERROR_STOP=1"]
             _run("psql", [*how, "--file", str(unfinished / DUMP)], database_url)
             (unfinished / DUMP).unlink()
@@ -205,32 +211,32 @@ def restore(file: Path, data: Path, database_url: str, tell: Tell) -> Contents:
     return contents
 
 
-def _unpack(file: Path, folder: Path, tell: Tell, *, keep_blobs: bool) -> Contents:
-    result, manifest = dict[str, str](), b""
+def _unpack(file: Path, folder: Path, report: Report, *, keep_blobs: bool) -> Contents:
+    sums, manifest = dict[str, str](), b""
     try:
         with tarfile.open(file, mode="r:") as archive:
             for number, member in enumerate(archive):
                 if number % 100 == 0:
-                    tell(f"reading {member.name[:40]}")
+                    report(f"reading {member.name[:40]}")
                 content = archive.extractfile(member) if member.isreg() else None
-                if content is None or not _expected(member.name) or member.name in result:
+                if content is None or not _expected(member.name) or member.name in sums:
                     raise Mistake(
-                        f"{file} holds {member.name[:80]!r}, which no back-up does: it was not made by coterie"
+                        f"{file} holds {member.name[:80]!r}, which no back-up holds; use a file of `coterie backup`"
                     )
                 if member.name == MANIFEST:
                     manifest = content.read(_MOST_MANIFEST_BYTES)
                     continue
                 keep = keep_blobs or not _BLOB.match(member.name)
-                result[member.name] = _taken(content, folder / member.name if keep else None)
+                sums[member.name] = _extract(content, folder / member.name if keep else None)
     except (tarfile.TarError, EOFError) as error:
-        raise Mistake(f"{file} is damaged or no back-up: {error}") from error
+        raise Mistake(f"{file} is damaged or not a back-up: {error}") from error
     except OSError as error:
         raise Mistake(f"{file} cannot be read or unpacked: {error}") from error
     contents = _manifest(file, manifest)
-    _compare(file, contents, result)
+    _compare(file, contents, sums)
     for name in DATABASES:
-        if name in result:
-            _sound(file, folder / name)
+        if name in sums:
+            _require_intact(file, folder / name)
     return contents
 
 
@@ -238,14 +244,14 @@ def _expected(name: str) -> bool:
     return name in (*DATABASES, ADMIN_KEY, DUMP, MANIFEST) or _BLOB.match(name) is not None
 
 
-def _taken(content: IO[bytes], target: Path | None) -> str:
+def _extract(content: IO[bytes], target: Path | None) -> str:
     hasher = hashlib.sha256()
     if target is None:
         while piece := content.read(_PIECE):
             hasher.update(piece)
         return hasher.hexdigest()
-    for place in (target.parent.parent, target.parent):  # mkdir(parents=True) would leave the upper one open
-        place.mkdir(mode=0o700, exist_ok=True)
+    for folder in (target.parent.parent, target.parent):  # mkdir(parents=True) ignores the mode of the upper one
+        folder.mkdir(mode=0o700, exist_ok=True)
     with target.open("xb") as file:
         target.chmod(0o600)
         while piece := content.read(_PIECE):
@@ -256,28 +262,28 @@ def _taken(content: IO[bytes], target: Path | None) -> str:
 
 def _manifest(file: Path, text: bytes) -> Contents:
     if not text:
-        raise Mistake(f"{file} ends before its list of sums: it was cut off; take another back-up")
+        raise Mistake(f"{file} ends before its list of sums: it is truncated; make another back-up")
     try:
         return Contents(**json.loads(text))
     except (ValueError, TypeError) as error:
-        raise Mistake(f"{file} has a list of sums that cannot be read: {error}") from error
+        raise Mistake(f"{file} has an unreadable list of sums: {error}; make another back-up") from error
 
 
-def _compare(file: Path, contents: Contents, found: dict[str, str]) -> None:
-    for name in sorted(contents.sums.keys() | found.keys()):
-        if contents.sums.get(name) != found.get(name):
-            what = "is missing" if name not in found else "is not the file that was stored"
-            raise Mistake(f"{file}: {name} {what}; take another back-up")
+def _compare(file: Path, contents: Contents, sums: dict[str, str]) -> None:
+    for name in sorted(contents.sums.keys() | sums.keys()):
+        if contents.sums.get(name) != sums.get(name):
+            what = "is missing" if name not in sums else "differs from the stored file"
+            raise Mistake(f"{file}: {name} {what}; make another back-up")
         blob = _BLOB.match(name)
-        if blob and blob[2] != found[name]:
-            raise Mistake(f"{file}: {name} does not have the bytes its name says; it was damaged before the back-up")
+        if blob and blob[2] != sums[name]:
+            raise Mistake(f"{file}: {name} does not match the digest in its name; it was damaged before the back-up")
 
 
-def _sound(file: Path, database: Path) -> None:
+def _require_intact(file: Path, database: Path) -> None:
     with closing(sqlite3.connect(f"file:{database}?mode=ro&immutable=1", uri=True)) as connection:
         try:
-            (answer,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+            (result,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
         except sqlite3.DatabaseError as error:
-            answer = str(error)
-    if answer != "ok":
-        raise Mistake(f"{file}: {database.name} is not sound ({answer}); take another back-up")
+            result = str(error)
+    if result != "ok":
+        raise Mistake(f"{file}: {database.name} is damaged ({result}); make another back-up")

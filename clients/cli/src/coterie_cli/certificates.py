@@ -24,9 +24,8 @@ _BACKDATE = timedelta(minutes=5)
 def make_certificates(folder: Path, hosts: Mapping[str, Sequence[str]], days: int) -> dict[str, Path]:
     """One folder per service with ca.pem, cert.pem and key.pem (mode 0600), signed by the authority in `folder`.
 
-    The certificate's common name is the service: it decides which calls the service may make. A certificate that is
-    renewed keeps its host names beside those of `hosts`. An authority that was replaced is accepted beside the new one
-    until it is forgotten.
+    The certificate's common name is the service and decides which calls it may make. A renewed certificate keeps its
+    host names beside those of `hosts`. Services accept a replaced authority until `forget_authority`.
     """
     authority_key, authority = _authority(folder)
     made = {}
@@ -44,9 +43,9 @@ def make_certificates(folder: Path, hosts: Mapping[str, Sequence[str]], days: in
 
 
 def replace_authority(folder: Path, services: Sequence[str]) -> dict[str, Path]:
-    """Makes a new authority and lets every service accept both; certificates stay, signed by the old one, as yet.
+    """Make a new authority and let every service accept both; certificates stay signed by the old one.
 
-    One at a time: a second before the first is done would leave certificates of an authority that nobody accepts.
+    Refuse a second replacement before the first is complete: certificates of the oldest authority would fail.
     """
     _authority(folder)
     place = folder / AUTHORITY
@@ -63,7 +62,7 @@ def replace_authority(folder: Path, services: Sequence[str]) -> dict[str, Path]:
 
 
 def forget_authority(folder: Path, services: Sequence[str]) -> dict[str, Path]:
-    """Lets services accept the present authority alone; refused while one has a certificate of another."""
+    """Let services accept only the current authority; refuse while a service has a certificate of another."""
     _, authority = _authority(folder)
     others = [service for service in services if not _is_signed_by(authority, folder / service / "cert.pem")]
     if others:
@@ -85,31 +84,31 @@ def _is_signed_by(authority: x509.Certificate, file: Path) -> bool:
 
 
 def _names(file: Path) -> list[str]:
-    """Host names and addresses of a certificate; none where there is none."""
+    """Return the host names and addresses of a certificate; empty without a file."""
     if not file.exists():
         return []
-    told = x509.load_pem_x509_certificate(file.read_bytes()).extensions
-    alternatives = told.get_extension_for_class(x509.SubjectAlternativeName).value
+    extensions = x509.load_pem_x509_certificate(file.read_bytes()).extensions
+    alternatives = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return [str(alternative.value) for alternative in alternatives]
 
 
 def _distribute(folder: Path, services: Sequence[str]) -> dict[str, Path]:
-    there = {service: folder / service for service in services if (folder / service / "cert.pem").exists()}
-    for place in there.values():
+    folders = {service: folder / service for service in services if (folder / service / "cert.pem").exists()}
+    for place in folders.values():
         write_private_file(place / "ca.pem", _accepted(folder), replace=True)
-    return there
+    return folders
 
 
 def _accepted(folder: Path) -> bytes:
-    """Certificates of the authority and of the one before it, while that is accepted."""
+    """Return the certificates of the authority and of a replaced one that is still accepted."""
     old = folder / AUTHORITY / OLD
     return (folder / AUTHORITY / "ca.pem").read_bytes() + (old.read_bytes() if old.exists() else b"")
 
 
 def _authority(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
-    """The authority of a folder, made on the first call; its key signs further certificates later.
+    """Load the authority of a folder, or make one on the first call.
 
-    It lies apart from what services are given: who has it can be any service.
+    Keep its key away from the services: its holder can impersonate any of them.
     """
     key_file, certificate_file = (folder / AUTHORITY / name for name in ("ca-key.pem", "ca.pem"))
     if key_file.exists() and certificate_file.exists():

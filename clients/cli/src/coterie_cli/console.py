@@ -1,6 +1,6 @@
-"""What every command shares: where the platform is, how results are printed, how mistakes are told.
+"""Shared by all commands: connection options, output and error handling.
 
-Results go to stdout (tables for people, JSON with --json), everything else to stderr, so that output can be piped.
+Results go to stdout (tables, or JSON with --json), everything else to stderr, so that output can be piped.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _INPUT_ERRORS = (InvalidRequest, Unauthenticated, NotAllowed, NotFound, Conflict
 
 
 class Screen(Console):
-    """A console on which text from outside can command nothing: every piece of text is made sanitise when rendered."""
+    """A console that sanitises all text, so that text from a device cannot control the terminal."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Segments of text as rich makes them, with control characters written out."""
+        """Render to segments with control characters escaped."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(sanitise(segment.text), segment.style)
 
@@ -56,75 +56,75 @@ class Screen(Console):
 out = Screen(highlight=False)
 err = Screen(stderr=True, highlight=False)
 
-Url = Annotated[
-    str, typer.Option("--url", envvar="COTERIE_URL", help="Where the platform answers.", show_default=DEFAULT_URL)
-]
+Url = Annotated[str, typer.Option("--url", envvar="COTERIE_URL", help="URL of the platform.", show_default=DEFAULT_URL)]
 Key = Annotated[
     str,
     typer.Option(
-        "--key", envvar="COTERIE_API_KEY", help="API key; left out: $COTERIE_API_KEY_FILE, then .coterie/admin.key."
+        "--key",
+        envvar="COTERIE_API_KEY",
+        help="API key; by default from $COTERIE_API_KEY_FILE, then .coterie/admin.key.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
 class Mistake(CoterieError):
-    """The user's input cannot be used; the message says what to do."""
+    """Invalid input of the user; the message says what to do."""
 
 
 def connect(url: str, key: str) -> Platform:
-    """The platform a command talks to, from its options or what is found around."""
-    return Platform(url or found_url(), key or found_key(), backoff=Backoff(patience_seconds=CLI_PATIENCE_SECONDS))
+    """Connect to the platform of the options, or else of the environment and .coterie."""
+    return Platform(url or default_url(), key or default_key(), backoff=Backoff(patience_seconds=CLI_PATIENCE_SECONDS))
 
 
-def found_url() -> str:
-    """The address `coterie up` left in .coterie, or the default one."""
+def default_url() -> str:
+    """Return the URL that `coterie up` wrote to .coterie, or the default."""
     note = DEFAULT_DATA / "url"
     return note.read_text().strip() if note.exists() else DEFAULT_URL
 
 
-def found_key() -> str:
-    """The key in the file that $COTERIE_API_KEY_FILE names, or the one `coterie up` made."""
-    named = os.environ.get("COTERIE_API_KEY_FILE", "")
-    path = Path(named) if named else DEFAULT_DATA / "admin.key"
+def default_key() -> str:
+    """Return the key in the file $COTERIE_API_KEY_FILE, or else in .coterie/admin.key."""
+    key_file = os.environ.get("COTERIE_API_KEY_FILE", "")
+    path = Path(key_file) if key_file else DEFAULT_DATA / "admin.key"
     try:
         return path.read_text().strip()
     except OSError as error:
         raise Mistake(
-            f"no API key: give --key, set COTERIE_API_KEY or COTERIE_API_KEY_FILE, or run where {path} is "
-            f"({error.strerror})"
+            f"no API key ({path}: {error.strerror}): give --key, set COTERIE_API_KEY or COTERIE_API_KEY_FILE, or "
+            "run this in the folder where `coterie up` runs"
         ) from error
 
 
 def show(document: Any, as_json: bool, table: Callable[[], RenderableType]) -> None:
-    """Prints a result, records and all: as JSON, or as the table for people."""
+    """Print a result as JSON or as a table."""
     if as_json:
         out.print_json(json.dumps(plain(document)))
     else:
-        made = table()
-        out.print(made, soft_wrap=isinstance(made, str))
+        text = table()
+        out.print(text, soft_wrap=isinstance(text, str))
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> RenderableType:
-    """A plain table under a title; texts are shown as they are, markup and all. The first ids stay whole."""
+    """Make a table under a title. Cells are plain text; the first column and the first ids are never wrapped."""
     rows = [list(row) for row in rows]
-    made = Table(header_style="bold", box=None, pad_edge=False)
+    grid = Table(header_style="bold", box=None, pad_edge=False)
     with_ids = (index for index in range(len(columns)) if any(_ID.search(str(*row[index : index + 1])) for row in rows))
     whole = (0, next(with_ids, 0))
     for index, column in enumerate(columns):
-        made.add_column(escape(column), overflow="fold", no_wrap=index in whole)
+        grid.add_column(escape(column), overflow="fold", no_wrap=index in whole)
     for row in rows:
-        made.add_row(*(escape(str(cell)) for cell in row))
-    return Group(Text(title, style="bold"), made) if title else made
+        grid.add_row(*(escape(str(cell)) for cell in row))
+    return Group(Text(title, style="bold"), grid) if title else grid
 
 
 def when(moment: float) -> str:
-    """A time for people; a dash for never."""
+    """Format a time; a dash for never."""
     return datetime.fromtimestamp(moment).strftime("%Y-%m-%d %H:%M:%S") if moment else "–"
 
 
 def read_json(text: str, option: str) -> dict[str, Any]:
-    """An object from JSON text, or from the file `@path`."""
+    """Parse a JSON object from text, or from the file `@path`."""
     try:
         content = Path(text[1:]).read_text() if text.startswith("@") else text
         value = json.loads(content or "{}")
@@ -136,18 +136,20 @@ def read_json(text: str, option: str) -> dict[str, Any]:
 
 
 @contextmanager
-def mistakes_told() -> Iterator[None]:
-    """Turns what goes wrong into one red line and an exit code: 2 for input, 1 for failures, 130 for Ctrl-C."""
+def exit_on_error() -> Iterator[None]:
+    """Turn an exception into one red line and an exit code: 2 for input, 1 for failures, 130 for Ctrl-C."""
     try:
         yield
     except Mistake as error:
-        raise SystemExit(_tell(str(error), WRONG_INPUT)) from error
+        raise SystemExit(_print_error(str(error), WRONG_INPUT)) from error
     except _INPUT_ERRORS as error:
-        raise SystemExit(_tell(_with_advice(error), WRONG_INPUT)) from error
+        raise SystemExit(_print_error(_with_advice(error), WRONG_INPUT)) from error
     except CoterieError as error:
-        raise SystemExit(_tell(_with_advice(error), FAILED)) from error
+        raise SystemExit(_print_error(_with_advice(error), FAILED)) from error
     except OSError as error:
-        raise SystemExit(_tell(f"{error.filename or 'the system'}: {error.strerror or error}", FAILED)) from error
+        raise SystemExit(
+            _print_error(f"{error.filename or 'the system'}: {error.strerror or error}", FAILED)
+        ) from error
     except KeyboardInterrupt as error:
         err.print("stopped")
         raise SystemExit(INTERRUPTED) from error
@@ -159,6 +161,6 @@ def _with_advice(error: CoterieError) -> str:
     return f"{error}{advice}{f' (request {request})' if request else ''}"
 
 
-def _tell(message: str, code: int) -> int:
+def _print_error(message: str, code: int) -> int:
     err.print(f"[bold red]error:[/] {escape(message)}", soft_wrap=True)
     return code

@@ -1,4 +1,4 @@
-"""Plans as pictures and as GraphML. Needs networkx, and matplotlib for pictures; both are imported when used."""
+"""Draw plans as pictures and as GraphML. Needs networkx, and matplotlib for pictures; both are imported on use."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _INCHES, _DOTS = 8.0, 160
 
 
 class CannotDraw(CoterieError):
-    """A file of a kind that cannot be drawn, or a library that is missing."""
+    """The file type is unknown, or a library is missing."""
 
 
 def draw_plan(plan: Plan, file: Path) -> None:
-    """Writes a plan to a file: a picture (.png, .svg, .pdf) or a graph (.graphml)."""
+    """Write a plan to a file: a picture (.png, .svg, .pdf) or a graph (.graphml)."""
     kind = file.suffix.lower()
     if kind not in (*PICTURES, ".graphml"):
         raise CannotDraw(f"--draw {file}: end the name in .png, .svg, .pdf or .graphml")
@@ -40,10 +40,10 @@ def draw_plan(plan: Plan, file: Path) -> None:
 
 
 def plan_graph(plan: Plan) -> nx.Graph[str]:
-    """Who exchanges with whom: devices with their assignments, links with what travels over them.
+    """Make the graph of a plan: devices with their assignments, links with trust, weight and seconds.
 
-    A mesh has its links, clusters their members' links to the head and the heads' to the platform, everything else a
-    link from each device to the platform.
+    A mesh has links between devices, clusters have links from members to heads and from heads to the platform, every
+    other topology has a link from each device to the platform.
     """
     import networkx as nx
 
@@ -60,24 +60,24 @@ def plan_graph(plan: Plan) -> nx.Graph[str]:
             because=assignment.because,
         )
     for assignment in plan.assignments:
-        for here, there, values in _links(assignment, plan.topology):
-            if there == PLATFORM and PLATFORM not in graph:
+        for source, target, values in _links(assignment, plan.topology):
+            if target == PLATFORM and PLATFORM not in graph:
                 graph.add_node(PLATFORM, label=PLATFORM, role=PLATFORM, group=-1, noised=False)
-            graph.add_edge(here, there, **values)
+            graph.add_edge(source, target, **values)
     return graph
 
 
 def _links(assignment: Assignment, topology: str) -> list[tuple[str, str, dict[str, Any]]]:
-    me = assignment.device_id
+    device = assignment.device_id
     if topology == "mesh":
         return [
-            (me, n.device_id, {"trusted": n.trusted, "weight": n.weight, "seconds": n.link_seconds})
+            (device, n.device_id, {"trusted": n.trusted, "weight": n.weight, "seconds": n.link_seconds})
             for n in assignment.neighbours
         ]
     if assignment.role == Role.IDLE:
         return []
     to = assignment.head_device_id if assignment.role == Role.MEMBER else PLATFORM
-    return [(me, to, {"trusted": assignment.noise_multiplier == 0, "weight": assignment.weight})]
+    return [(device, to, {"trusted": assignment.noise_multiplier == 0, "weight": assignment.weight})]
 
 
 def _short(device_id: str) -> str:
@@ -93,15 +93,15 @@ def _picture(graph: nx.Graph[str], plan: Plan, file: Path) -> None:
     figure = Figure(figsize=(_INCHES, _INCHES * 0.82), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    places = _places(graph)
-    _draw_links(axes, graph, places)
-    _draw_devices(axes, graph, places)
-    _write_words(axes, graph, plan)
+    positions = _positions(graph)
+    _draw_links(axes, graph, positions)
+    _draw_devices(axes, graph, positions)
+    _write_text(axes, graph, plan)
     figure.savefig(file, dpi=_DOTS, facecolor="white")
 
 
-def _places(graph: nx.Graph[str]) -> dict[str, Any]:
-    """Where each device stands: apart enough to be read, neighbours near each other, the same every time."""
+def _positions(graph: nx.Graph[str]) -> dict[str, Any]:
+    """Lay the graph out deterministically, with neighbours near each other and room for labels."""
     import networkx as nx
 
     if len(graph) < 3 or not nx.is_connected(graph):
@@ -110,28 +110,28 @@ def _places(graph: nx.Graph[str]) -> dict[str, Any]:
     return dict(nx.kamada_kawai_layout(graph, pos=start, weight=None))
 
 
-def _draw_links(axes: Any, graph: nx.Graph[str], places: Mapping[str, Any]) -> None:
+def _draw_links(axes: Any, graph: nx.Graph[str], positions: Mapping[str, Any]) -> None:
     import networkx as nx
 
     for trusted, style, colour in ((True, "solid", RAW), (False, "dashed", NOISED)):
         pairs = [(a, b) for a, b, values in graph.edges(data=True) if values.get("trusted", True) == trusted]
-        nx.draw_networkx_edges(graph, places, pairs, ax=axes, style=style, edge_color=colour, width=2.0, alpha=0.85)
+        nx.draw_networkx_edges(graph, positions, pairs, ax=axes, style=style, edge_color=colour, width=2.0, alpha=0.85)
     if 0 < graph.number_of_edges() <= 60:
         times = {(a, b): _seconds(v["seconds"]) for a, b, v in graph.edges(data=True) if v.get("seconds")}
-        words = {"alpha": 0.85, "facecolor": "white", "edgecolor": "none", "boxstyle": "round,pad=0.15"}
+        box = {"alpha": 0.85, "facecolor": "white", "edgecolor": "none", "boxstyle": "round,pad=0.15"}
         nx.draw_networkx_edge_labels(
-            graph, places, times, ax=axes, font_size=7, font_color=INK, bbox=words, rotate=False
+            graph, positions, times, ax=axes, font_size=7, font_color=INK, bbox=box, rotate=False
         )
 
 
-def _draw_devices(axes: Any, graph: nx.Graph[str], places: Mapping[str, Any]) -> None:
+def _draw_devices(axes: Any, graph: nx.Graph[str], positions: Mapping[str, Any]) -> None:
     import networkx as nx
 
     size = 900 if len(graph) <= 40 else 12_000 / len(graph) ** 0.85
     colours = {node: _colour(values) for node, values in graph.nodes(data=True)}
     nx.draw_networkx_nodes(
         graph,
-        places,
+        positions,
         ax=axes,
         node_size=[size * (1.6 if graph.nodes[node]["role"] in ("head", PLATFORM) else 1.0) for node in graph],
         node_color=[colours[node] for node in graph],
@@ -139,8 +139,11 @@ def _draw_devices(axes: Any, graph: nx.Graph[str], places: Mapping[str, Any]) ->
         linewidths=2.0,
     )
     if len(graph) <= 80:
-        height = max(place[1] for place in places.values()) - min(place[1] for place in places.values()) or 1.0
-        for node, (x, y) in places.items():
+        height = (
+            max(position[1] for position in positions.values()) - min(position[1] for position in positions.values())
+            or 1.0
+        )
+        for node, (x, y) in positions.items():
             axes.text(x, y - 0.055 * height, graph.nodes[node]["label"], **_LABEL)
 
 
@@ -161,7 +164,7 @@ def _colour(values: Mapping[str, Any]) -> str:
     return NOISED if values["noised"] else (RAW if values["role"] == "peer" else PLAIN)
 
 
-def _write_words(axes: Any, graph: nx.Graph[str], plan: Plan) -> None:
+def _write_text(axes: Any, graph: nx.Graph[str], plan: Plan) -> None:
     from matplotlib.lines import Line2D
 
     devices = [node for node in graph if node != PLATFORM]

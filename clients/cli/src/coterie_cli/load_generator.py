@@ -221,9 +221,7 @@ class LoadGenerator:
     async def _fetch(self, client: HttpClient, device: SimulatedDevice, digest: str) -> Arrays:
         response = await client.send("GET", f"/v1/models/{digest}", key=device.api_key)
         if hashlib.sha256(response.content).hexdigest() != digest:
-            raise CorruptDownload(
-                f"the download of model {digest[:12]}… does not match its digest; run again"
-            )
+            raise CorruptDownload(f"the download of model {digest[:12]}… does not match its digest; run again")
         return load_tensors(response.content)
 
     async def _send_heartbeats(self, devices: Sequence[SimulatedDevice]) -> None:

@@ -36,7 +36,7 @@ from coterie_cli.commands import (
     trust,
     up,
 )
-from coterie_cli.console import WRONG_INPUT, err, mistakes_told
+from coterie_cli.console import WRONG_INPUT, err, exit_on_error
 
 EPILOG = """[bold]Examples[/]
 
@@ -48,11 +48,11 @@ coterie task create digits --model model.safetensors --rounds 10\n
 coterie task watch digits
 """
 
-# typer carries a click of its own, so its errors are found through what typer itself exports.
+# typer vendors click, so this takes click's UsageError from a class that typer exports.
 UsageError: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
 app = typer.Typer(
     name="coterie",
-    help="Learning among devices whose owners know and trust each other.",
+    help="Run a Coterie platform, its devices and its learning tasks.",
     epilog=EPILOG,
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -61,8 +61,8 @@ app = typer.Typer(
 )
 
 
-def _tell_version(asked: bool) -> None:
-    if asked:
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
         typer.echo(f"coterie {version.told()}")
         raise typer.Exit
 
@@ -71,10 +71,10 @@ def _tell_version(asked: bool) -> None:
 def _coterie(
     _: Annotated[
         bool,
-        typer.Option("--version", callback=_tell_version, is_eager=True, help="Show version and commit, and exit."),
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show version and commit, and exit."),
     ] = False,
 ) -> None:
-    """Learning among devices whose owners know and trust each other."""
+    """Run a Coterie platform, its devices and its learning tasks."""
 
 
 app.command("up", epilog=up.EPILOG)(up.up)
@@ -106,8 +106,8 @@ app.command("conformance", epilog=conformance.EPILOG)(conformance.conformance)
 
 
 def run() -> None:
-    """Entry point: no traceback for a user's mistake."""
-    with mistakes_told():
+    """Run the command; show a mistake of the user in one line, without a traceback."""
+    with exit_on_error():
         try:
             code = app(prog_name="coterie", standalone_mode=False)
         except UsageError as error:
@@ -118,7 +118,7 @@ def run() -> None:
 
 
 def _explain(error: Any) -> int:
-    """One line and where to read more; a command without arguments shows its help instead."""
+    """Print the mistake and where to read more, or the help of a command without arguments; return the exit code."""
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
     else:

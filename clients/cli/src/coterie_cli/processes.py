@@ -1,7 +1,7 @@
-"""The whole platform as child processes on this machine: start in order, wait until healthy, stop in reverse.
+"""The platform as child processes: start in order, wait until healthy, stop in reverse order.
 
-This package never imports the services; it starts them with `python -m services.<name>`, told by `COTERIE_…` variables
-where to listen and where to keep their data.
+This package never imports the services; it starts `python -m services.<name>` and passes addresses and data folders as
+`COTERIE_…` variables.
 """
 
 from __future__ import annotations
@@ -33,40 +33,40 @@ DEFAULT_PORTS = {GATEWAY: 8080}
 STOP_SECONDS = 15.0
 _HEALTH_PAUSE_SECONDS = 0.1
 _PR_SET_PDEATHSIG = 1
-# Loaded here because a child between fork and exec should load nothing.
+# Load libc here: a child must not load libraries between fork and exec.
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 class CannotStart(CoterieError):
-    """The platform did not come up; the message says why and what to do."""
+    """The platform did not start; the message says why and what to do."""
 
 
 def die_with_parent() -> None:
-    """Run in a child before it becomes the program: the kernel ends it when its parent is gone, however that went."""
+    """Let the kernel end this process when its parent ends; call it in a child before exec."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _inherited() -> dict[str, str]:
-    """This process's variables, without addresses: those of another platform are not this one's."""
+    """Return the environment without service addresses, which may belong to another platform."""
     addresses = {f"COTERIE_{name.upper()}_ADDRESS" for name in SERVICES}
     return {name: value for name, value in os.environ.items() if name not in addresses}
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, all different."""
+    """Find `count` different ports that are free now."""
     sockets = [socket.socket() for _ in range(count)]
     try:
-        for entry in sockets:
-            entry.bind(("127.0.0.1", 0))
+        for item in sockets:
+            item.bind(("127.0.0.1", 0))
         return [int(item.getsockname()[1]) for item in sockets]
     finally:
-        for entry in sockets:
-            entry.close()
+        for item in sockets:
+            item.close()
 
 
 def busy_port(ports: Mapping[str, int]) -> tuple[str, int] | None:
-    """The first service whose port somebody else holds."""
+    """Return the first service whose port another process holds, and that port."""
     for name, port in ports.items():
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -78,45 +78,46 @@ def busy_port(ports: Mapping[str, int]) -> tuple[str, int] | None:
 
 
 def _program(name: str) -> list[str]:
-    """The module, and its arguments, that a child is."""
+    """Return the module and arguments of a child process."""
     return ["services.topology", STATION] if name.startswith(STATION) else [f"services.{name}"]
 
 
 def planners_are_compiled() -> bool:
-    """Whether the loops of the cluster and mesh planners were compiled on this machine, for this Python."""
-    result = importlib.util.find_spec("services.topology.domain")
-    folders = [Path(place) / "__pycache__" for place in (result.submodule_search_locations if result else None) or ()]
-    retained = os.environ.get("NUMBA_CACHE_DIR", "")
-    return any(any(folder.rglob("*.nbi")) for folder in ([Path(retained)] if retained else folders))
+    """Whether numba has compiled the planners of clusters and meshes on this machine."""
+    if cache := os.environ.get("NUMBA_CACHE_DIR", ""):
+        return any(Path(cache).rglob("*.nbi"))
+    package = importlib.util.find_spec("services.topology.domain")
+    folders = (package.submodule_search_locations if package else None) or ()
+    return any(any((Path(folder) / "__pycache__").rglob("*.nbi")) for folder in folders)
 
 
-def compile_planners(*, quietly: bool = False) -> subprocess.Popen[bytes]:
-    """Begins to compile them, with less priority than what people wait for; it says so unless `quietly`."""
+def compile_planners(*, quiet: bool = False) -> subprocess.Popen[bytes]:
+    """Start compiling the planners at low priority; print progress unless `quiet`."""
     return subprocess.Popen(
         [sys.executable, "-m", "services.topology", "warm"],
         stdin=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL if quietly else None,
+        stderr=subprocess.DEVNULL if quiet else None,
         start_new_session=True,
-        preexec_fn=_behind,
+        preexec_fn=_lower_priority,
     )
 
 
-def _behind() -> None:
+def _lower_priority() -> None:
     os.nice(10)
     die_with_parent()
 
 
 @dataclass(slots=True)
 class PlatformProcesses:
-    """The five processes of an embedded platform, and the web console where its port is given.
+    """The five service processes of an embedded platform, and the web console if `ports` names it.
 
     Attributes:
         data: folder of databases, blobs, logs and the admin key.
-        ports: of the gateway; with one for "console", the web console starts too. The others speak over Unix sockets in
-            the data folder, which nobody else may enter.
-        environment: further variables for the children.
-        stations: base stations that are processes of their own, beside the services.
-        log_to_files: write each service's log to `data/logs`; otherwise they share this process's stderr.
+        ports: port of the gateway and, if it shall start, of the console. The other services use Unix sockets in the
+            data folder, which only this user can enter.
+        environment: further variables of the children.
+        stations: number of base stations, each a separate process.
+        log_to_files: write each service's log to `data/logs`; otherwise all share this process's stderr.
     """
 
     data: Path
@@ -131,30 +132,30 @@ class PlatformProcesses:
     def on_free_ports(
         cls, data: Path, environment: Mapping[str, str] | None = None, *, stations: int = 0
     ) -> PlatformProcesses:
-        """A platform that collides with no other."""
+        """Make a platform on a free port."""
         return cls(data, {GATEWAY: free_ports(1)[0]}, environment or {}, stations=stations)
 
     @property
     def url(self) -> str:
-        """Where the gateway answers."""
+        """URL of the gateway."""
         return f"http://127.0.0.1:{self.ports['gateway']}"
 
     @property
     def console_url(self) -> str:
-        """Where the web console answers; empty when there is none."""
+        """URL of the web console; empty without one."""
         return f"http://127.0.0.1:{self.ports[CONSOLE]}" if CONSOLE in self.ports else ""
 
     @property
     def admin_key_file(self) -> Path:
-        """Where the bootstrap admin key is."""
+        """File of the bootstrap admin key."""
         return self.data / "admin.key"
 
     def admin_key(self) -> str:
-        """The bootstrap admin key, once the platform is up."""
+        """Read the bootstrap admin key of a running platform."""
         return self.admin_key_file.read_text().strip()
 
     def start(self, *, wait_seconds: float = 60.0) -> None:
-        """Starts every service and returns when all are healthy; stops what it started when one is not."""
+        """Start every service and wait until all are healthy; stop them all if one fails."""
         self.begin()
         try:
             self.wait_until_healthy(wait_seconds)
@@ -163,15 +164,17 @@ class PlatformProcesses:
             raise
 
     def begin(self) -> None:
-        """Starts every service; `wait_until_healthy` says when they are up."""
+        """Start every service without waiting; see `wait_until_healthy`."""
         if importlib.util.find_spec("services") is None:
             raise CannotStart(
-                "the platform's services are not installed here; run this from a checkout after `make install`, "
-                "or use a platform that runs elsewhere with --url"
+                "the platform's services are not installed; run this from a checkout after `make install`, "
+                "or use a running platform with --url"
             )
         taken = busy_port(self.ports)
         if taken is not None:
-            raise CannotStart(f"port {taken[1]} for {taken[0]} is in use; stop what listens there or choose another")
+            raise CannotStart(
+                f"port {taken[1]} for {taken[0]} is in use; stop the process that holds it or choose another port"
+            )
         self.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._claim_folder()
         try:
@@ -184,19 +187,19 @@ class PlatformProcesses:
             raise
 
     def _claim_folder(self) -> None:
-        """One platform per folder: a second would answer through the first one's sockets while its own services end."""
+        """Lock the data folder: a second platform in it would talk to the first one's sockets."""
         file = (self.data / "platform.lock").open("w")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             file.close()
             raise CannotStart(
-                f"{self.data} belongs to a platform that runs already; stop that one, or give this one its own --data"
+                f"{self.data} belongs to a running platform; stop that one, or give this one its own --data"
             ) from error
         self._claim = file
 
     def start_one(self, name: str) -> None:
-        """Starts one service; `wait_until_healthy` says when it is up."""
+        """Start one service without waiting; see `wait_until_healthy`."""
         log = None
         if self.log_to_files:
             folder = self.data / "logs"
@@ -209,7 +212,7 @@ class PlatformProcesses:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT if log else None,
-                # Ctrl-C in a terminal reaches the whole group; children are stopped by us, in order.
+                # Ctrl-C reaches the whole process group; this process stops its children in order.
                 start_new_session=True,
                 preexec_fn=die_with_parent,
             )
@@ -218,16 +221,16 @@ class PlatformProcesses:
                 log.close()
 
     def _environment_of(self, name: str) -> dict[str, str]:
-        """A child's variables; a metrics port is the first service's, the others have the next ones."""
-        told = {**_inherited(), **self.variables(), **self.environment}
-        first = told.get("COTERIE_METRICS_PORT", "")
+        """Return the variables of a child; the metrics port counts up from the first service's."""
+        variables = {**_inherited(), **self.variables(), **self.environment}
+        first = variables.get("COTERIE_METRICS_PORT", "")
         if first.isdecimal() and int(first):
             named = (*SERVICES, CONSOLE, *(f"{STATION}-{number}" for number in range(1, self.stations + 1)))
-            told["COTERIE_METRICS_PORT"] = str(int(first) + named.index(name))
-        return told
+            variables["COTERIE_METRICS_PORT"] = str(int(first) + named.index(name))
+        return variables
 
     def variables(self) -> dict[str, str]:
-        """What the children are told."""
+        """Return the settings shared by all children."""
         return {
             "COTERIE_DATA_DIR": str(self.data),
             "COTERIE_GATEWAY_PORT": str(self.ports["gateway"]),
@@ -236,12 +239,12 @@ class PlatformProcesses:
         }
 
     def wait_until_healthy(self, seconds: float = 60.0) -> None:
-        """Returns when the gateway says every service answers, and the console, if there is one, does too."""
+        """Wait until the gateway reports every service healthy, and the console responds if there is one."""
         deadline = time.monotonic() + seconds
         while True:
             for name, process in self.running.items():
                 if process.poll() is not None:
-                    raise CannotStart(f"{name} ended with code {process.returncode} while starting; {self._hint(name)}")
+                    raise CannotStart(f"{name} exited with code {process.returncode} during start; {self._hint(name)}")
             if self._healthy():
                 return
             if time.monotonic() > deadline:
@@ -263,17 +266,17 @@ class PlatformProcesses:
         return f"{path} ends with: {lines[-1] if lines else '(nothing)'}"
 
     def ended(self) -> str | None:
-        """Name of a service that has ended by itself."""
+        """Return the name of a service that has exited."""
         return next((name for name, process in self.running.items() if process.poll() is not None), None)
 
     def start_again(self, name: str) -> int:
-        """Starts a service that has ended once more; the code it ended with."""
+        """Restart a service that has exited; return its exit code."""
         code = self.running.pop(name).wait()
         self.start_one(name)
         return code
 
     def stop(self) -> None:
-        """Stops every service, stations, the console and the gateway first, each with time to drain."""
+        """Stop every service, first stations, console and gateway, each with time to drain."""
         stations = [name for name in self.running if name.startswith(STATION)]
         for name in (*stations, *reversed((*SERVICES, CONSOLE))):
             self.stop_one(name)
@@ -282,7 +285,7 @@ class PlatformProcesses:
             self._claim = None
 
     def stop_one(self, name: str, how: signal.Signals = signal.SIGTERM) -> None:
-        """Stops one service; it is killed when it does not end in time."""
+        """Stop one service; kill it after `STOP_SECONDS`."""
         process = self.running.pop(name, None)
         if process is None:
             return

@@ -1,4 +1,4 @@
-"""Watching a task: what is known of it, kept up to date from its event log, and how long it will take."""
+"""Progress of a task, kept up to date from its event log, with an estimate of the remaining time."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ WAIT_SECONDS = 1.0
 
 
 @dataclass(slots=True)
-class Standing:
-    """Where a task stands.
+class TaskProgress:
+    """Progress of a task.
 
     Attributes:
         task: the task as REST describes it.
-        rounds: rounds by number, the present one included.
-        events: those since the standing before.
-        models: versions with their figures, once the task has ended.
+        rounds: rounds by number, the current one included.
+        events: events since the previous update.
+        models: versions with their metrics, once the task has ended.
     """
 
     task: Task
@@ -30,61 +30,61 @@ class Standing:
 
     @property
     def total(self) -> int:
-        """Rounds the task has."""
+        """Number of rounds of the task."""
         return self.task.specification.rounds
 
     @property
     def done(self) -> int:
-        """Rounds that are done."""
+        """Number of rounds that are done."""
         return sum(round.state == RoundState.DONE for round in self.rounds.values())
 
     @property
     def current(self) -> Round | None:
-        """The round under way, or the last."""
+        """The current round, or the last one."""
         return self.rounds[max(self.rounds)] if self.rounds else None
 
     @property
-    def ended(self) -> bool:
-        """Whether nothing more will happen."""
+    def has_ended(self) -> bool:
+        """Whether the task has ended."""
         return self.task.state.has_ended
 
     def metric(self, name: str) -> tuple[float, int] | None:
-        """The newest value of a metric and the version it is of; −1 in a mesh, where each device has its own model."""
+        """Return the newest value of a metric and its version; −1 in a mesh, where each device has its own model."""
         for model in sorted(self.models, key=lambda item: -item.version):
             if name in model.metrics:
                 return model.metrics[name], model.version
-        own = self.task.specification.topology == "mesh"
+        is_mesh = self.task.specification.topology == "mesh"
         for number in sorted(self.rounds, reverse=True):
             if name in self.rounds[number].metrics:
-                return self.rounds[number].metrics[name], -1 if own else number - 1
+                return self.rounds[number].metrics[name], -1 if is_mesh else number - 1
         return None
 
     def seconds_left(self, now: float) -> float | None:
-        """Time the remaining rounds will take if they go on as before; None before the first is done."""
+        """Estimate the time of the remaining rounds from the mean of those done; None before the first."""
         if not self.done or not self.task.started_at:
             return None
         finished = max(round.done_at for round in self.rounds.values() if round.state == RoundState.DONE)
-        pace = (finished - self.task.started_at) / self.done
-        return max(0.0, finished + pace * (self.total - self.done) - now)
+        mean_seconds = (finished - self.task.started_at) / self.done
+        return max(0.0, finished + mean_seconds * (self.total - self.done) - now)
 
 
-def watch(platform: Platform, task_id: str, *, now: Callable[[], float] = time.time) -> Iterator[Standing]:
-    """Standings of a task as they change, at least once a second, the last when it has ended."""
-    standing, after = Standing(platform.task(task_id)), 0
+def watch(platform: Platform, task_id: str, *, now: Callable[[], float] = time.time) -> Iterator[TaskProgress]:
+    """Yield the progress of a task at each change, at least once a second, until it has ended."""
+    progress, after = TaskProgress(platform.task(task_id)), 0
     while True:
-        _refresh(platform, standing)
-        yield standing
-        if standing.ended:
+        _refresh(platform, progress)
+        yield progress
+        if progress.has_ended:
             return
-        standing.events = platform.events(task_id, after=after, wait_seconds=WAIT_SECONDS)
-        after = standing.events[-1].number if standing.events else after
-        standing.task = platform.task(task_id)
+        progress.events = platform.events(task_id, after=after, wait_seconds=WAIT_SECONDS)
+        after = progress.events[-1].number if progress.events else after
+        progress.task = platform.task(task_id)
 
 
-def _refresh(platform: Platform, standing: Standing) -> None:
-    """Asks for the rounds that may have changed: those not known to be done."""
-    settled = [number for number, round in standing.rounds.items() if round.state == RoundState.DONE]
-    fresh = platform.rounds(standing.task.id, after=max(settled, default=0))
-    standing.rounds |= {round.number: round for round in fresh}
-    if standing.ended:
-        standing.models = tuple(platform.models(standing.task.id))
+def _refresh(platform: Platform, progress: TaskProgress) -> None:
+    """Load the rounds that are not known to be done."""
+    done = [number for number, round in progress.rounds.items() if round.state == RoundState.DONE]
+    fresh = platform.rounds(progress.task.id, after=max(done, default=0))
+    progress.rounds |= {round.number: round for round in fresh}
+    if progress.has_ended:
+        progress.models = tuple(platform.models(progress.task.id))

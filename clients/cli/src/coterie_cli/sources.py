@@ -1,4 +1,4 @@
-"""What `coterie device run` and `coterie fleet run` train: parts of the digits, or what a function returns."""
+"""Models and data of `coterie device run` and `coterie fleet run`: shards of the digits, or a user's function."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a device trains: a module, its samples, and samples to measure it on (None = the same)."""
+    """A module, its training samples, and samples to evaluate it on (None = the same)."""
 
     model: torch.nn.Module
     data: Samples
@@ -31,7 +31,7 @@ class Source:
 
 
 def digits_source(part: int, parts: int, *, seed: int = 0) -> Source:
-    """One device's part of the digits, counted from 1."""
+    """Return one device's shard of the digits; `part` counts from 1."""
     if not 1 <= part <= parts:
         raise BadSource(f"part {part} of {parts} does not exist; parts count from 1")
     split = digits(parts, seed=seed)
@@ -39,22 +39,22 @@ def digits_source(part: int, parts: int, *, seed: int = 0) -> Source:
 
 
 def load_source(place: str) -> Source | Learner:
-    """What `file.py:function` or `package.module:function` returns: a learner, (model, data[, test_data])."""
+    """Call `file.py:function` or `package.module:function`, which returns a learner or (model, data[, test_data])."""
     function = load_function(place)
-    with told_where(place):
-        made = function()
-    return Source(*made) if isinstance(made, tuple) and len(made) in (2, 3) else _learner(made, place)
+    with errors_of(place):
+        result = function()
+    return Source(*result) if isinstance(result, tuple) and len(result) in (2, 3) else _learner(result, place)
 
 
 def learners_of(place: str, devices: int) -> list[Learner]:
-    """What `file.py:function` or `package.module:function` returns for (number, devices), number from 0 on."""
+    """Call `file.py:function` or `package.module:function` with (number, devices) for each number from 0."""
     function = load_function(place)
-    with told_where(place):
+    with errors_of(place):
         return [_learner(function(number, devices), place) for number in range(devices)]
 
 
 def digits_learners(devices: int, *, seed: int = 0) -> list[Learner]:
-    """Parts of the digits, dealt unevenly."""
+    """Make one learner per device, with uneven shards of the digits."""
     from coterie.learning.torch_learner import TorchLearner
 
     return [TorchLearner(digits_model(), shard) for shard in digits(devices, seed=seed).shards]
@@ -74,49 +74,51 @@ def _learner(made: Any, place: str) -> Learner:
 
 
 def load_function(place: str) -> Callable[..., Any]:
-    """The function that `file.py:function` or `package.module:function` names."""
+    """Import the function `file.py:function` or `package.module:function`."""
     file, _, name = place.partition(":")
     path = Path(file)
     if not name or (file.endswith(".py") and not path.is_file()):
         raise BadSource(f"{place!r} must be file.py:function with a file that exists, or package.module:function")
     if not file.endswith(".py"):
-        with told_where(place):
-            return _function_in(_imported(file), file, name)
+        with errors_of(place):
+            return _function_in(_import(file), file, name)
     specification = importlib.util.spec_from_file_location(path.stem, path)
     if specification is None or specification.loader is None:
         raise BadSource(f"{file} is not a Python file")
     module = importlib.util.module_from_spec(specification)
     sys.modules[path.stem] = module
-    _look_in(path.parent)
-    with told_where(place):
+    _add_to_path(path.parent)
+    with errors_of(place):
         specification.loader.exec_module(module)
     return _function_in(module, file, name)
 
 
 @contextmanager
-def told_where(place: str) -> Iterator[None]:
-    """What the author's code raises becomes one line that says where; nobody needs to see this package's frames."""
+def errors_of(place: str) -> Iterator[None]:
+    """Turn an exception of the user's code into one line with its file and line number."""
     try:
         yield
     except (BadSource, KeyboardInterrupt):
         raise
     except Exception as error:
-        here = Path(__file__).parents[1]
+        package = Path(__file__).parents[1]
         frames = traceback.extract_tb(error.__traceback__)
-        own = [f for f in frames if here not in Path(f.filename).parents and "site-packages" not in f.filename]
-        where = f" in {own[-1].filename}, line {own[-1].lineno}" if own else ""
-        said = f": {error}" if str(error) else ""
-        raise BadSource(f"{place} failed{where}: {type(error).__name__}{said}") from error
+        user_frames = [
+            f for f in frames if package not in Path(f.filename).parents and "site-packages" not in f.filename
+        ]
+        where = f" in {user_frames[-1].filename}, line {user_frames[-1].lineno}" if user_frames else ""
+        text = f": {error}" if str(error) else ""
+        raise BadSource(f"{place} failed{where}: {type(error).__name__}{text}") from error
 
 
-def _look_in(folder: Path) -> None:
-    """Lets a file import those beside it, as python does with a file it is given."""
+def _add_to_path(folder: Path) -> None:
+    """Let a file import its neighbours, as `python file.py` does."""
     if str(folder.resolve()) not in sys.path:
         sys.path.insert(0, str(folder.resolve()))
 
 
-def _imported(name: str) -> Any:
-    _look_in(Path.cwd())
+def _import(name: str) -> Any:
+    _add_to_path(Path.cwd())
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

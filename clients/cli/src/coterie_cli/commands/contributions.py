@@ -107,7 +107,7 @@ def _function(name: str, option: str) -> Any:
     if not name:
         return None
     from coterie.samples import BadSource
-    from coterie_cli.sources import load_function, told_where
+    from coterie_cli.sources import errors_of, load_function
 
     try:
         function = load_function(name)
@@ -115,7 +115,7 @@ def _function(name: str, option: str) -> Any:
         raise Mistake(f"{option}: {error}") from error
 
     def told(tensors: Tensors) -> Any:
-        with told_where(name):
+        with errors_of(name):
             return function(tensors)
 
     return told

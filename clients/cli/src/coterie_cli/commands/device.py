@@ -25,8 +25,8 @@ from coterie_cli.console import (
     Mistake,
     Url,
     connect,
+    default_url,
     err,
-    found_url,
     show,
     table,
     when,
@@ -60,7 +60,7 @@ def register(
 ) -> None:
     """Register a device; a folder that knows its device is left as it is and needs no token."""
     identity = register_device(
-        DeviceHome(home), url or found_url(), token, name=name or home.name, profile={"kind": kind, "brand": brand}
+        DeviceHome(home), url or default_url(), token, name=name or home.name, profile={"kind": kind, "brand": brand}
     )
     document = {"id": identity.id, "name": identity.name, "owner_id": identity.owner_id, "home": str(home)}
     show(document, as_json, lambda: f"device [bold]{identity.id}[/] ({identity.name}), keys in {home}")

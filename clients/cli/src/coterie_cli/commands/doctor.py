@@ -26,7 +26,7 @@ from coterie import version
 from coterie.client import Platform
 from coterie.errors import CoterieError
 from coterie.protocol.transport import Backoff
-from coterie_cli.console import DEFAULT_DATA, FAILED, AsJson, Key, Mistake, Url, err, found_key, found_url, show
+from coterie_cli.console import DEFAULT_DATA, FAILED, AsJson, Key, Mistake, Url, default_key, default_url, err, show
 from coterie_cli.processes import DEFAULT_PORTS, busy_port
 
 EPILOG = """[bold]Examples[/]
@@ -63,7 +63,7 @@ def doctor(
     Exit code 1 if something is bad. COTERIE_… variables are read as the services read them.
     """
     with err.status("looking …"):
-        findings = [*_machine(data), *_platform(url or found_url(), key)]
+        findings = [*_machine(data), *_platform(url or default_url(), key)]
     rows = [(_MARKS[finding.state], finding.check, finding.found, finding.advice) for finding in findings]
     show([asdict(finding) for finding in findings], as_json, lambda: _told(rows))
     if any(finding.state == "bad" for finding in findings):
@@ -193,7 +193,7 @@ def clock(difference: float) -> Finding:
 
 def _versions(url: str, key: str) -> Iterator[Finding]:
     try:
-        secret = key or found_key()
+        secret = key or default_key()
     except Mistake:
         yield Finding("versions", "warn", "not asked: no admin key", "give --key")
         return

@@ -16,7 +16,7 @@ from coterie.client import Platform
 from coterie.errors import CoterieError
 from coterie.parameters.task import SumsParameters
 from coterie.records import Task
-from coterie_cli.console import FAILED, AsJson, Key, Url, connect, err, found_url, show
+from coterie_cli.console import FAILED, AsJson, Key, Url, connect, default_url, err, show
 from coterie_cli.load_generator import LoadGenerator, LoadSummary, RandomWorker, Worker
 
 PREFIX = "simulated"
@@ -59,7 +59,7 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Register devices, enrol them in a task and do their work until it ends. Needs an admin's key."""
-    url = url or found_url()
+    url = url or default_url()
     with connect(url, key) as platform:
         found = platform.find_task(task)
         owner_id = platform.create_owner(owner).id

@@ -85,7 +85,7 @@ def _compile() -> subprocess.Popen[bytes] | None:
     if planners_are_compiled():
         return None
     err.print("compiling the planners of clusters and meshes in the background, once; a first plan may wait a minute")
-    return compile_planners(quietly=True)
+    return compile_planners(quiet=True)
 
 
 def _ports(port: int, console_port: int, any_ports: bool) -> dict[str, int]:

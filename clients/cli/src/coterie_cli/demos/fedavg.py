@@ -17,7 +17,7 @@ from coterie.strategies import Strategy, strategy_for
 from coterie.strategies.context import RoundContext
 from coterie_cli.demos import DemoOptions, register_demo
 from coterie_cli.demos.demo_platform import DemoPlatform, starting_platform
-from coterie_cli.progress import Standing
+from coterie_cli.progress import TaskProgress
 
 if TYPE_CHECKING:
     from coterie.agent.agent import Agent
@@ -131,16 +131,16 @@ def _follow(demo: DemoPlatform, task_id: str, split: Split, options: DemoOptions
     outcome = Outcome()
     demo.start_task(task_id)
 
-    def measure(standing: Standing) -> None:
-        for number, round in standing.rounds.items():
+    def measure(progress: TaskProgress) -> None:
+        for number, round in progress.rounds.items():
             if round.state == RoundState.DONE and number not in outcome.accuracy:
                 outcome.accuracy[number] = _accuracy(demo, round.model_digests[0], split)
                 outcome.seconds[number] = round.done_at - round.opened_at
                 outcome.done_at[number] = round.done_at
 
     if options.quiet:
-        for standing in watch(demo.admin, task_id):
-            measure(standing)
+        for progress in watch(demo.admin, task_id):
+            measure(progress)
     else:
         follow(demo.admin, task_id, measure)
     return outcome

@@ -22,7 +22,7 @@ from coterie_cli.demos.demo_platform import DemoPlatform, starting_platform
 if TYPE_CHECKING:
     from coterie.agent.agent import Agent
     from coterie.samples import Split
-    from coterie_cli.progress import Standing
+    from coterie_cli.progress import TaskProgress
 
 OWNERS = ("Ada", "Grace", "Hedy", "Mary", "Rosalind")
 DEVICES, ROUNDS = 10, 8
@@ -137,15 +137,15 @@ def _follow(demo: DemoPlatform, task_id: str, split: Split, options: DemoOptions
     demo.start_task(task_id)
     judge, accuracy = TorchLearner(digits_regression(), split.test), dict[int, float]()
 
-    def measure(standing: Standing) -> None:
-        for number, round in standing.rounds.items():
+    def measure(progress: TaskProgress) -> None:
+        for number, round in progress.rounds.items():
             if round.state == RoundState.DONE and number not in accuracy:
                 judge.load(load_model(demo.admin.download_model(round.model_digests[0])))
                 accuracy[number] = judge.evaluate()["accuracy"]
 
     if options.quiet:
-        for standing in watch(demo.admin, task_id):
-            measure(standing)
+        for progress in watch(demo.admin, task_id):
+            measure(progress)
     else:
         follow(demo.admin, task_id, measure)
     return accuracy

@@ -47,9 +47,7 @@ PARAMETERS = {
 TRAINING = {"learning_rate": 1.0, "learning_rate_decay": 0.99}
 
 
-@register_demo(
-    "mesh", "8 devices of 3 owners learn from neighbours alone, without a central model; two add noise"
-)
+@register_demo("mesh", "8 devices of 3 owners learn from neighbours alone, without a central model; two add noise")
 def run(options: DemoOptions) -> dict[str, Any]:
     """Run the demo; return its results as plain values."""
     from coterie.samples import digits

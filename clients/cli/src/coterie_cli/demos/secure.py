@@ -45,9 +45,7 @@ TRAINING = {"epochs": 5, "batch_size": 64, "learning_rate": 1.0, "clip_norm": 0.
 SUMS = {"mode": "secure", "offer_seconds": 10.0, "clerk_seconds": 20.0}
 
 
-@register_demo(
-    "secure", "50 devices, ε = 4 in all: the platform sees only sums; a third of the devices fail"
-)
+@register_demo("secure", "50 devices, ε = 4 in all: the platform sees only sums; a third of the devices fail")
 def run(options: DemoOptions) -> dict[str, Any]:
     """Run the demo; return its results as plain values."""
     from coterie.samples import digits

@@ -44,9 +44,7 @@ class Respondent:
     epsilon: float
 
 
-@register_demo(
-    "survey", "20 devices answer a question with noise and are paid; the estimate and its error"
-)
+@register_demo("survey", "20 devices answer a question with noise and are paid; the estimate and its error")
 def run(options: DemoOptions) -> dict[str, Any]:
     """Run the demo; return its results as plain values."""
     from coterie_cli.console import err
