@@ -401,7 +401,7 @@ async def test_nothing_stored_by_the_platform_holds_a_planted_update_or_a_seed(
         ({}, {"sums": {"clerks": 8, "threshold": 2}}, "take 4 and 2"),
         ({}, {"sums": {"colluders": 0}}, "counts the clerks too"),
         ({}, {"sums": {"colluders": 9}}, "none is sure to be honest"),
-        ({}, {"sums": {"cohort_devices": 3}}, "cohort_devices makes no sense"),
+        ({}, {"sums": {"cohort_devices": 3}}, "cohort_devices must be 0 or at least 5"),
         ({}, {"sums": {"mode": "hidden"}}, "clear"),
         ({"mode": "asynchronous"}, {}, "secure sum"),
     ],

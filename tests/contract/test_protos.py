@@ -24,8 +24,8 @@ def test_every_definition_is_commented(path: Path) -> None:
     assert not bare, f"{path.name} has definitions without a comment: {bare}"
 
 
-def test_areas_enums_parameters_and_batching_are_versioned_packages() -> None:
-    shared = {"enums", "parameters", "rpc_batching"}
+def test_areas_enums_and_batching_are_versioned_packages() -> None:
+    shared = {"enums", "rpc_batching"}
     assert {path.stem for path in PROTOS} == {"trust", "topology", "pricing", "aggregation", *shared}
     for path in PROTOS:
         assert f"package coterie_api.{path.stem}.v1;" in path.read_text()

@@ -28,6 +28,7 @@ from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.errors import BadTask, NoGrid
 from services.aggregation.strategies.base import Strategy
 from services.aggregation.strategies.targets import with_chosen_noise
+from services.kit.rpc.parameters import refusing
 
 Axes = tuple[str, str, str]
 DEFAULT_PRESET = "fedavg"
@@ -96,6 +97,11 @@ def combinations() -> set[Axes]:
 
 def complete(specification: TaskSpecification) -> TaskSpecification:
     """Check the specification and return it with its preset's axes filled in."""
+    with refusing():
+        return _complete(specification)
+
+
+def _complete(specification: TaskSpecification) -> TaskSpecification:
     known, preset = presets(), specification.preset
     if preset and preset not in known:
         raise BadTask(

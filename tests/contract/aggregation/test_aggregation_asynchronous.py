@@ -22,8 +22,8 @@ FOUR = [f"dev_{letter}" for letter in "abcd"]
 
 
 def asynchronous(buffer: int, **changes: Any) -> dict[str, Any]:
-    mode = {"buffer": buffer} | changes.pop("mode", {})
-    parameters = {"mode": mode} | changes.pop("parameters", {})
+    buffering = {"buffer": buffer} | changes.pop("buffering", {})
+    parameters = {"asynchronous": buffering} | changes.pop("parameters", {})
     return {"mode": "asynchronous", "parameters": to_struct(parameters), "min_devices": buffer} | changes
 
 
@@ -77,7 +77,7 @@ async def test_a_full_buffer_steps_and_slow_work_counts_in_a_later_one(service: 
 
 async def test_work_that_is_too_stale_is_told_so_once_in_log_and_never_counted(service: ServiceFixture) -> None:
     client = await service.start()
-    task = await client.create(["dev_a", "dev_b"], rounds=4, **asynchronous(1, mode={"staleness_limit": 1}))
+    task = await client.create(["dev_a", "dev_b"], rounds=4, **asynchronous(1, buffering={"staleness_limit": 1}))
     await client.start_task(task.id)
     slow = await client.get_work("dev_b")
     for _ in range(2):

@@ -95,9 +95,9 @@ async def test_a_count_where_the_norm_stays_is_not_taken(service: ServiceFixture
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        (adaptive(clip_quantile=1.5), "0.5 is usual"),
-        (adaptive(clip_rate=3.0), "0.2 is usual"),
-        (adaptive() | {"privacy": "none"}, "privacy uniform in a star"),
+        (adaptive(clip_quantile=1.5), "above 0 and below 1, not 1.5"),
+        (adaptive(clip_rate=3.0), "above 0 and at most 1, not 3"),
+        (adaptive() | {"privacy": "none"}, "privacy none takes none"),
         (adaptive() | {"mode": "asynchronous"}, "leave the mode out"),
     ],
 )

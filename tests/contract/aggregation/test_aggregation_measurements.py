@@ -234,14 +234,19 @@ async def test_beside_noise_only_public_figures_are_taken(service: ServiceFixtur
 
 
 async def test_tasks_are_told_as_measured_runs(service: ServiceFixture) -> None:
-    """γ up to the task's own 2: (1 + 2 + 2)/3; figures of the newest version, the evaluator's before the devices'."""
+    """γ up to the default of 1: (0.4 + 1 + 1)/3; figures of the newest version, the evaluator's before the devices'."""
     client = await service.start()
-    clusters: dict[str, Any] = {"preset": "", "topology": "star", "privacy": "none", "incentive": "none", "rounds": 2}
+    axes: dict[str, Any] = {
+        "preset": "",
+        "topology": "clusters",
+        "privacy": "none",
+        "incentive": "none",
+        "rounds": 2,
+    }
 
     async def run(name: str, told: dict[str, dict[str, float]]) -> str:
-        parameters = to_struct({"topology": {"non_iid": 2.0}})
-        task = await client.create([], name=name, parameters=parameters, **clusters)
-        for device, degree in zip(told, (1.0, 0.0, 50.0), strict=True):
+        task = await client.create([], name=name, **axes)
+        for device, degree in zip(told, (0.4, 0.0, 50.0), strict=True):
             set_principal(Principal("device", device))
             request = pb.EnrolRequest(task_id=task.id, device_id=device, samples=10, non_iid=degree)
             await client.tasks.Enrol(request)
@@ -262,7 +267,7 @@ async def test_tasks_are_told_as_measured_runs(service: ServiceFixture) -> None:
     agreed = await run("agreed", {"dev_a": honest, "dev_b": honest, "dev_c": lie})
     alone = await run("alone", {"dev_a": {}, "dev_b": {}, "dev_c": lie})
     set_principal(PUBLISHER)
-    degree: Any = pytest.approx(5 / 3)
+    degree: Any = pytest.approx(0.8)
     (found,) = await runs(alone, agreed)
     assert (found.task_id, found.non_iid, found.loss, found.accuracy) == (agreed, degree, 0.5, 75.0)
     await tell(client, PUBLISHER, alone, 1, loss=0.25, accuracy=0.5)

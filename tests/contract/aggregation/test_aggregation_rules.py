@@ -59,7 +59,7 @@ def told(rule: str, **parameters: object) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("rule", "parameters", "expected", "excluded_because"),
+    ("rule", "parameters", "expected", "aside"),
     [
         ("median", {}, [3.0, 20.0, 0.0], {"dev_e"}),
         ("trimmed-mean", {"f": 1}, [3.0, 20.0, 0.0], set()),

@@ -44,7 +44,7 @@ async def test_the_whole_specification_again_is_the_same_task(service: ServiceFi
         (aimed(target_epsilon=4.0, noise_multiplier=7.0), "leave noise_multiplier out"),
         (aimed(target_epsilon=-1.0), "above 0"),
         (aimed(target_epsilon=1e-4), "fewer rounds or a larger target_epsilon"),
-        (aimed(target_epsilon=4.0) | {"privacy": "none"}, "privacy uniform in a star"),
+        (aimed(target_epsilon=4.0) | {"privacy": "none"}, "privacy none takes none"),
     ],
 )
 async def test_a_target_that_cannot_be_kept_is_refused_with_what_to_do(

@@ -214,7 +214,7 @@ async def test_a_device_that_says_it_is_slow_has_nobody_compute_beyond_the_round
     liar = await meshes.device("Mallory", "m", seconds_per_sample=1e6)
     for a, b in ((quick[0], quick[1]), (quick[1], liar)):
         await meshes.meet(a, b)
-    for number, name in enumerate(("betta", "dabmd"), 1):
+    for number, name in enumerate(("betta",), 1):
         made = await meshes.plan([*quick, liar], number, plan=name, samples=100_000, round_seconds=10.0, task=name)
         assert [assignment.batch_size for assignment in made.assignments if assignment.device_id in quick] == [500, 500]
 

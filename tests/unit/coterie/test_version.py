@@ -35,7 +35,7 @@ def test_every_package_has_this_version_and_licence(package: str) -> None:
 
 
 def test_changelog_and_citation_know_this_version() -> None:
-    assert f"\n## {version.VERSION}" in (ROOT / "CHANGELOG.md").read_text()
+    assert f"\n## [{version.VERSION}]" in (ROOT / "CHANGELOG.md").read_text()
     assert f"\nversion: {version.VERSION}\n" in (ROOT / "CITATION.cff").read_text()
     assert f"image: coterie:{version.VERSION}" in (ROOT / "docker-compose.yml").read_text()
 

@@ -215,21 +215,6 @@ def test_certificates_verify_against_their_authority_and_authority_is_kept(
     assert not list((tmp_path / "certs").glob("ca*"))
 
 
-def test_an_authority_from_before_it_lay_apart_is_moved_and_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = ["certs", "--out", str(tmp_path), "--json"]
-    assert call(*arguments, monkeypatch=monkeypatch) == 0
-    before = (tmp_path / "authority" / "ca.pem").read_bytes()
-    for name in ("ca.pem", "ca-key.pem"):
-        (tmp_path / "authority" / name).replace(tmp_path / name)
-    (tmp_path / "authority").rmdir()
-    assert call(*arguments, monkeypatch=monkeypatch) == 0
-    assert (tmp_path / "authority" / "ca.pem").read_bytes() == (tmp_path / "trust" / "ca.pem").read_bytes() == before
-    assert (tmp_path / "authority").stat().st_mode & 0o077 == 0
-    assert not list(tmp_path.glob("ca*"))
-
-
 def test_the_bar_tells_round_quorum_accuracy_and_time_left() -> None:
     """Two of four rounds took 10 s together: 10 s are left at the second's end, 7 s three seconds later."""
     specification = made(TaskSpecification, rounds=4, min_devices=2)

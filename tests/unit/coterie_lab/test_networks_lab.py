@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from coterie_lab import networks
 from coterie_lab.datasets.city import Habits, build_city
 from coterie_lab.datasets.gowalla import CHECKINS, EDGES, SOURCE, read_friends, read_places
+from coterie_lab.main import app
 from coterie_lab.networks import city_graph, figures_of, gowalla_graph, graph_of, sampled_network
 from services.topology.domain.betta_network import MeshNetwork
-from services.trust.commands import rows
 from services.trust.readers.lines import BadLine, MissingDataFile
 
 
@@ -85,13 +86,13 @@ def test_a_bad_check_in_is_named_by_its_line(tmp_path: Path) -> None:
 
 
 def test_a_sample_of_gowalla_becomes_rows_that_go_on_where_they_stopped(
-    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+    tmp_path: Path,
 ) -> None:
     folder = gowalla(tmp_path)
-    arguments = ["gowalla", str(folder), "--users", "5", "--seed", "2", "--at", "1000"]
-    assert rows.main(arguments) == 0
-    header, *made = capfdbinary.readouterr().out.splitlines()
-    assert b'"lines":9' in header, "five people of a ring know each other along four ties"
+    arguments = ["rows", "gowalla", str(folder), "--users", "5", "--seed", "2", "--at", "1000"]
+    printed = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    header, *made = printed.stdout.splitlines()
+    assert '"lines":9' in header, "five people of a ring know each other along four ties"
     assert len(made) == 9
-    assert rows.main([*arguments, "--after", "7"]) == 0
-    assert capfdbinary.readouterr().out.splitlines()[1:] == made[7:]
+    again = CliRunner().invoke(app, [*arguments, "--after", "7"], catch_exceptions=False)
+    assert again.stdout.splitlines()[1:] == made[7:]

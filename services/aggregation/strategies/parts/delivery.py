@@ -44,7 +44,7 @@ class DeliveryPolicy(Part):
             raise MetricsNotTaken(
                 f"the task's privacy is {privacy}, and exact metrics of a device's data would bypass its noise: "
                 "leave the metrics out, or measure them on samples the owner calls public (public_test_data=True) "
-                "and report public_metrics; a device of version 0.1.0 must be upgraded"
+                "and report public_metrics"
             )
 
     def plan_mismatch(self, roster: Roster, message: str) -> BadUpdate | RoundOver:

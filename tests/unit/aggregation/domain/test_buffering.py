@@ -81,7 +81,7 @@ def test_a_step_is_the_discounted_sum_over_the_whole_weight_in_any_order(
 )
 def test_senseless_parameters_are_refused_with_their_place(given_: object, words: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        read_mode(RoundMode.ASYNCHRONOUS, json.dumps({"mode": given_}), 3)
+        read_mode(RoundMode.ASYNCHRONOUS, json.dumps({"asynchronous": given_}), 3)
     assert words in refused.value.message
 
 

@@ -8,11 +8,12 @@ import typer
 
 from coterie.parameters import did_you_mean
 from coterie.parameters.registry import Place, places
-from coterie_cli.console import Mistake, out, table
+from coterie_cli.console import AsJson, Mistake, show, table
 
 
 def parameters(
     name: Annotated[str, typer.Argument(help="Parameter, or part of its path, such as privacy or noise_max.")] = "",
+    as_json: AsJson = False,
 ) -> None:
     """List the parameters of tasks: where they stand, which values they take and what they mean."""
     known = places()
@@ -20,7 +21,10 @@ def parameters(
     if not chosen:
         near = did_you_mean(name, [place.parameter.name for place in known])
         raise Mistake(f"no parameter {name!r}{near}; run `coterie task parameters` to list all of them")
-    out.print(table("", ["parameter", "read by", "values", "default", "meaning"], [_row(place) for place in chosen]))
+    columns = ["parameter", "read by", "values", "default", "meaning"]
+    rows = [_row(place) for place in chosen]
+    document = [dict(zip(columns, row, strict=True)) for row in rows]
+    show(document, as_json, lambda: table("", columns, rows))
 
 
 def _row(place: Place) -> list[object]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from types import EllipsisType, NoneType, UnionType
 from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
 
+from coterie.protocol.sanitise import ONE_LINE
+
 Form: TypeAlias = Any
 """bool, int, float, str, Literal of words, tuple, a group, or a union of these."""
 
@@ -24,7 +26,7 @@ class Limits:
     max_length: int = 0
     """0 = any length."""
     pattern: str = ""
-    """What a whole text must match."""
+    """What a whole text must match; by default it is one line without control characters."""
 
     def allow(self, number: float) -> bool:
         """Whether a number is within bounds."""
@@ -53,7 +55,7 @@ def matches(form: Form, limits: Limits, value: object, path: str) -> Any:
         return _require(value, isinstance(value, bool))
     if form is str:
         fits = isinstance(value, str) and limits.allow_length(len(value))
-        return _require(value, fits and (not limits.pattern or re.fullmatch(limits.pattern, str(value)) is not None))
+        return _require(value, fits and re.fullmatch(limits.pattern or ONE_LINE, str(value)) is not None)
     if form in (int, float):
         return _number(form, limits, value)
     return form.read(value, path=path)
@@ -146,7 +148,11 @@ def json_schema(form: Form, limits: Limits) -> dict[str, Any]:
         schema = {"type": "array", "items": json_schema(args[0], ANY), "minItems": least}
         return schema | ({"maxItems": most} if most else {})
     if form is str:
-        text = {"minLength": limits.min_length, "maxLength": limits.max_length, "pattern": _anchored(limits.pattern)}
+        text = {
+            "minLength": limits.min_length,
+            "maxLength": limits.max_length,
+            "pattern": _anchored(limits.pattern) or ONE_LINE,
+        }
         return {"type": "string"} | {key: value for key, value in text.items() if value}
     if form in (int, float):
         bounds = {
