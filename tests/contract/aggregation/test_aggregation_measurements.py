@@ -238,7 +238,7 @@ async def test_tasks_are_told_as_measured_runs(service: ServiceFixture) -> None:
     client = await service.start()
     axes: dict[str, Any] = {
         "preset": "",
-        "topology": "clusters",
+        "topology": "star",
         "privacy": "none",
         "incentive": "none",
         "rounds": 2,
