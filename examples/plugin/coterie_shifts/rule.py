@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from services.aggregation.domain.rules.axis import F, Method
+from coterie_shifts.parameters import MidrangeParameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,4 +24,5 @@ class Midrange:
         return (low + high) / 2, counts
 
 
-MIDRANGE = Method({"f": F}, lambda values: Midrange(values["f"]))
+def make_midrange(parameters: MidrangeParameters) -> Midrange:
+    return Midrange(parameters.f)

@@ -159,7 +159,7 @@ async def test_a_state_is_nobodys_to_list_or_download_and_old_ones_are_forgotten
             r"parameters\.rule\.f: f = 2 needs more than 4 .*not 4 devices",
         ),
         (told("bucketing+krum", f=1, size=3), "not 2 buckets of 5 devices"),
-        (told("krum", f=1, tau=1), r"parameters\.rule\.tau: krum has no such parameter"),
+        (told("krum", f=1, tau=1), r"parameters\.rule\.tau: no such parameter; krum takes: f"),
         (told("median") | {"preset": "mesh"}, "in a mesh devices mix among themselves"),
         (told("fedadam") | {"preset": "mesh"}, "in a mesh devices mix among themselves"),
         ({"preset": "mesh", "training_json": '{"proximal": 0.1}'}, "a mesh has none of"),

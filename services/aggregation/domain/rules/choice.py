@@ -13,32 +13,29 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
+from coterie.parameters.rules import TrustRuleParameters
 from services.aggregation.domain.rules.axis import (
     OPTIMISERS,
     PRES,
-    RULES,
-    Parameter,
+    Parameters,
     Rule,
+    make_rule,
     methods,
-    nearest,
-    read,
-    together,
+    require_known,
 )
 from services.aggregation.domain.rules.mixing import Bucketing
 from services.aggregation.domain.rules.optimisers import Optimiser
-from services.aggregation.errors import BadRule, UnknownRule
+from services.aggregation.errors import BadRule
 
 TRUST = "trust"
-PLACE = "parameters.rule"
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """A task's rule: how its updates are weighed and combined, and how the model moves.
 
-    `known` are devices the publisher vouches for, from which trust is reckoned.
+    `known` are devices that the publisher vouches for; trust starts from them.
     """
 
     name: str
@@ -49,7 +46,7 @@ class Choice:
 
     @property
     def is_mean(self) -> bool:
-        """Whether the change is the mean of all updates by their own weights, which sums alone give."""
+        """Whether the change is the mean of all updates by their own weights, for which sums suffice."""
         return self.rule.name == "mean" and self.rule.pre is None and not self.by_trust
 
     @property
@@ -59,11 +56,11 @@ class Choice:
 
     @property
     def is_bendable(self) -> bool:
-        """Whether one long update can move the change as far as it likes: a mean, however it is weighed or mixed."""
+        """Whether one long update can move the change without bound, as in every mean."""
         return self.rule.name == "mean"
 
     def of_round(self, seed: int, number: int) -> Rule:
-        """The rule of one round: buckets are drawn anew in each, the same on every replica."""
+        """Return the rule of one round; each round draws its own buckets, the same on every replica."""
         if not isinstance(self.rule.pre, Bucketing):
             return self.rule
         drawn = random.Random(f"buckets:{seed}:{self.rule.pre.seed}:{number}").getrandbits(62)
@@ -71,59 +68,37 @@ class Choice:
 
 
 def choose(name: str, parameters_json: str) -> Choice:
-    """The rule of that name, with what the task's parameters say of it."""
+    """Return the rule of that name with the task's parameters; raise UnknownRule or BadRule."""
     return _choose(name, json.dumps(json.loads(parameters_json).get("rule", {}), sort_keys=True))
 
 
 @lru_cache(maxsize=256)
-def _choose(name: str, told_json: str) -> Choice:
-    told = json.loads(told_json)
-    if not isinstance(told, dict):
-        raise BadRule(f"{PLACE}: must be a JSON object with the rule's parameters")
+def _choose(name: str, given_json: str) -> Choice:
     trust, pre, method, optimiser = _steps(name)
-    tables: list[Mapping[str, Parameter]] = [methods()[method or "mean"].parameters]
-    tables += [PRES[pre][0]] if pre else []
-    tables += [OPTIMISERS[optimiser][0]] if optimiser else []
-    known = _known(told.pop("known", [])) if trust else ()
-    values = read(together(*tables), told, name, place=PLACE)
-    rule = Rule(
-        method or "mean",
-        methods()[method or "mean"].make({**values, "centre": None}),
-        PRES[pre][1](values) if pre else None,
-        int(values.get("f", 0)),
+    method = method or "mean"
+    steps = [step for step in (trust, pre, method, optimiser) if step]
+    parameters = Parameters(steps, json.loads(given_json), path="parameters.rule", label=name)
+    vouched = parameters.get(TrustRuleParameters)
+    return Choice(
+        name=name,
+        rule=make_rule(method, pre, parameters),
+        by_trust=bool(trust),
+        optimiser=OPTIMISERS[optimiser](parameters.of(optimiser)) if optimiser else None,
+        known=vouched.known if vouched else (),
     )
-    return Choice(name, rule, bool(trust), _optimiser(optimiser, values), known)
-
-
-def _known(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise BadRule(f"{PLACE}.known: must be a list of device ids that you know to be honest, not {value!r}"[:300])
-    return tuple(value)
-
-
-def _optimiser(name: str, values: Mapping[str, Any]) -> Optimiser | None:
-    if not name:
-        return None
-    wanted, make = OPTIMISERS[name]
-    return make({key: values[key] for key in wanted})
 
 
 def _steps(name: str) -> list[str]:
-    """The name's parts by step, empty where a step is left out."""
-    steps: tuple[Mapping[str, object], ...] = ({TRUST: None}, PRES, methods(), OPTIMISERS)
-    result = [""] * len(steps)
+    """Split the name into its steps, empty where one is left out."""
+    tables: tuple[Mapping[str, object], ...] = ({TRUST: None}, PRES, methods(), OPTIMISERS)
+    steps = {step: index for index, names in enumerate(tables) for step in names}
+    result = [""] * len(tables)
     last = -1
     for part in name.split("+"):
-        place = next((i for i, names in enumerate(steps) if part in names), None)
-        everything = {known: None for names in steps for known in names}
-        if place is None:
-            known = ", ".join(everything)
-            raise UnknownRule(
-                f"rule: no rule {part[:50]!r}{nearest(part, everything)}; choose one of: {known}{RULES.advice}"
-            )
-        if place <= last:
+        index = require_known(part, steps, "rule")
+        if index <= last:
             raise BadRule(f"rule: {part} comes too late in {name[:80]!r}; {_ORDER}")
-        result[place], last = part, place
+        result[index], last = part, index
     return result
 
 

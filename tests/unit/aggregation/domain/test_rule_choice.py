@@ -35,7 +35,7 @@ def test_a_step_that_needs_f_leaves_share_to_the_other() -> None:
     assert (both.rule.pre, both.rule.method) == (Neighbours(2), TrimmedShare(0.1))
     assert choose("nnm+trimmed-mean", told(f=2)).rule.method == TrimmedMean(2)
     assert choose("trimmed-mean", told(share=0.1)).rule.method == TrimmedShare(0.1)
-    with pytest.raises(BadRule, match=r"parameters\.rule\.f: is missing; nnm\+trimmed-mean needs it"):
+    with pytest.raises(BadRule, match=r"parameters\.rule\.f: is missing; give a whole number at least 0"):
         choose("nnm+trimmed-mean", told(share=0.1))
 
 
@@ -58,10 +58,10 @@ def test_all_steps_together_share_their_parameters() -> None:
         ("fedadam+krum", {"f": 1}, "krum comes too late"),
         ("krum+median", {"f": 1}, "median comes too late"),
         ("krum+trust", {"f": 1}, "trust comes too late"),
-        ("mean", {"f": 1}, r"parameters\.rule\.f: mean has no such parameter; it takes: none"),
+        ("mean", {"f": 1}, r"parameters\.rule\.f: no such parameter; mean takes none"),
         ("krum", {}, r"parameters\.rule\.f: is missing"),
         ("krum", {"f": 10**400}, r"parameters\.rule\.f: must be a whole number"),
-        ("centred-clipping", {"radius": 1, "centre": [0]}, r"parameters\.rule\.centre: .* no such parameter"),
+        ("centred-clipping", {"radius": 1, "centre": [0]}, r"parameters\.rule\.centre: no such parameter"),
         (
             "fedadam",
             {"tau": 1e200},

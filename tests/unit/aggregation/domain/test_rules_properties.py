@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coterie.parameters import groups_read
 from services.aggregation.domain.rules import mixing as mixing_module
 from services.aggregation.domain.rules import rows as rows_module
 from services.aggregation.domain.rules.axis import METHODS, rule_for
@@ -25,7 +26,8 @@ PRES = (None, "nnm", "bucketing")
 
 def told(name: str, pre: str | None, f: int) -> dict[str, Any]:
     """Parameters that `name` and `pre` need."""
-    result: dict[str, Any] = {key: f for key in METHODS[name][0] if key == "f"}
+    takes = {key for kind in groups_read("rule", [name]) for key in kind.parameters()}
+    result: dict[str, Any] = {"f": f} if "f" in takes else {}
     if name == "centred-clipping":
         result |= {"radius": 2.0, "iterations": 2}
     if pre == "nnm":

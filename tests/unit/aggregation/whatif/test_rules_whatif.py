@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from coterie.parameters import groups_read
 from services.aggregation.domain.rules.axis import METHODS, OPTIMISERS
 from services.aggregation.whatif import SOLVERS
 from services.kit.runtime import whatif
@@ -26,7 +27,7 @@ def ask(solver: str, document: Any) -> tuple[int, dict[str, Any]]:
 
 @pytest.mark.parametrize("rule", METHODS)
 def test_an_answer_has_the_contracts_keys(rule: str) -> None:
-    parameters = {key: 1 for key in METHODS[rule][0] if key != "share"}
+    parameters = {name: 1 for kind in groups_read("rule", [rule]) for name in kind.parameters() if name != "share"}
     for pre, more in ((None, {}), ("nnm", {"f": 1}), ("bucketing", {"size": 1})):
         status, result = ask("combine", {"rule": rule, "updates": THREE, "parameters": parameters | more, "pre": pre})
         assert status == 0, result
@@ -53,16 +54,17 @@ def test_a_step_has_the_contracts_keys_and_goes_on_from_its_own_state(rule: str)
     [
         ({"rule": "trimed-mean"}, "unknown_rule", "rule: no rule 'trimed-mean', did you mean 'trimmed-mean'?"),
         ({"pre": "nmm"}, "unknown_rule", "pre: no pre 'nmm', did you mean 'nnm'?"),
-        ({"parameters": {}}, "bad_rule", "parameters.f: is missing; krum needs it"),
-        ({"parameters": {"f": 1, "g": 2}}, "bad_rule", "parameters.g: krum has no such parameter"),
+        ({"parameters": {}}, "bad_rule", "parameters.f: is missing; give a whole number at least 0"),
+        ({"parameters": {"f": 1, "g": 2}}, "bad_rule", "parameters.g: no such parameter; krum takes: f"),
         ({"parameters": {"f": -1}}, "bad_rule", "parameters.f: must be a whole number at least 0, not -1"),
         ({"parameters": {"f": 0.5}}, "bad_rule", "parameters.f: must be a whole number at least 0, not 0.5"),
         ({"parameters": {"f": True}}, "bad_rule", "parameters.f: must be a whole number at least 0, not True"),
         ({"parameters": {"f": "1"}}, "bad_rule", "parameters.f: must be a whole number at least 0, not '1'"),
         ({"parameters": {"f": 2}}, "bad_rule", "parameters.f: f = 2 needs more than 4 updates, not 3 devices"),
-        ({"pre": "bucketing", "parameters": {"f": 1}}, "bad_rule", "parameters.size: is missing; krum with bucketing"),
+        ({"pre": "bucketing", "parameters": {"f": 1}}, "bad_rule", "parameters.size: is missing; give a whole number"),
         ({"pre": "bucketing", "parameters": {"f": 1, "size": 2}}, "bad_rule", "not 2 buckets of 3 devices"),
         ({"rule": "trimmed-mean", "parameters": {"f": 1, "share": 0.1}}, "bad_rule", "give share or f, not both"),
+        ({"rule": "trimmed-mean", "parameters": {}}, "bad_rule", "parameters: f is missing; give f or share"),
         ({"rule": "trimmed-mean", "parameters": {"share": 0.5}}, "bad_rule", "parameters.share: must be a number"),
         ({"updates": []}, "bad_updates", "updates: there are none"),
         ({"updates": [[], [], []]}, "bad_updates", "updates.0: is empty"),
@@ -118,7 +120,7 @@ def test_input_nested_beyond_measure_is_refused_like_any_that_is_no_json() -> No
     [
         ({"rule": "fedadm"}, "rule: no rule 'fedadm', did you mean 'fedadam'?"),
         ({"rule": "mean"}, "choose one of: fedavgm, fedadam, fedyogi, fedadagrad"),
-        ({"parameters": {"momentum": 0.9}}, "parameters.momentum: fedadam has no such parameter"),
+        ({"parameters": {"momentum": 0.9}}, "parameters.momentum: no such parameter; fedadam takes: learning_rate, "),
         ({"parameters": {"learn_rate": 0.9}}, "did you mean 'learning_rate'?"),
         ({"parameters": {"tau": 0}}, "parameters.tau: must be a number above 0 and at most 1e+150, not 0"),
         ({"parameters": {"tau": 1e200}}, "parameters.tau: must be a number above 0 and at most 1e+150, not 1e+200"),

@@ -15,6 +15,7 @@ declarations.
 
 from coterie.parameters.declaration import REQUIRED, Parameter, ParameterGroup, parameter, parameter_group
 from coterie.parameters.errors import BadParameter, did_you_mean
+from coterie.parameters.registry import groups_read, read_groups
 
 __all__ = [
     "REQUIRED",
@@ -22,6 +23,8 @@ __all__ = [
     "Parameter",
     "ParameterGroup",
     "did_you_mean",
+    "groups_read",
     "parameter",
     "parameter_group",
+    "read_groups",
 ]

@@ -150,13 +150,17 @@ class ParameterGroup:
             **read_values(cls.parameters(), {} if given is None else given, path, strict=strict, of=cls.label())
         )
         if strict:
-            try:
-                group.requirements()
-            except BadParameter:
-                raise
-            except ValueError as error:
-                raise BadParameter(path, str(error)) from error
+            group.require_consistency(path)
         return group
+
+    def require_consistency(self, path: str) -> None:
+        """Raise BadParameter where the values contradict each other."""
+        try:
+            self.requirements()
+        except BadParameter:
+            raise
+        except ValueError as error:
+            raise BadParameter(path, str(error)) from error
 
     def to_dict(self) -> dict[str, Any]:
         """The values as JSON, without those that are absent."""

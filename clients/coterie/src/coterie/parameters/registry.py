@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from coterie.parameters.declaration import Parameter, ParameterGroup
+from coterie.parameters.declaration import Parameter, ParameterGroup, read_values
 from coterie.parameters.errors import BadParameter
 from coterie.parameters.forms import group_schema
 from coterie.parameters.pricing import (
@@ -115,8 +115,31 @@ def check_keys(parameters: Mapping[str, Any], task: Mapping[str, str]) -> None:
 
 
 def merged(kinds: Iterable[type[ParameterGroup]]) -> dict[str, Parameter]:
-    """The parameters of several groups that share an object."""
-    return {name: item for kind in kinds for name, item in kind.parameters().items()}
+    """The parameters of several groups that share an object; one that any of them requires is required."""
+    result: dict[str, Parameter] = {}
+    for kind in kinds:
+        for name, item in kind.parameters().items():
+            if name not in result or not result[name].is_required:
+                result[name] = item
+    return result
+
+
+def read_groups(
+    kinds: Collection[type[ParameterGroup]], given: object, path: str, *, of: str = ""
+) -> list[ParameterGroup]:
+    """Read several groups from the object that they share; `of` names what takes them.
+
+    A group whose parameter another group requires is not asked for its own `requirements`.
+    """
+    declared = merged(kinds)
+    values = read_values(declared, {} if given is None else given, path, of=of)
+    result = []
+    for kind in kinds:
+        group = kind(**{name: values[name] for name in kind.parameters()})
+        if all(declared[name] is item for name, item in kind.parameters().items()):
+            group.require_consistency(path)
+        result.append(group)
+    return result
 
 
 @dataclass(frozen=True, slots=True)

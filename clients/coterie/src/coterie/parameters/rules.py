@@ -34,6 +34,12 @@ class TrimmingParameters(ParameterGroup):
         default=None, at_least=0, at_most=0.49, help="Weight left out at each end, in place of f."
     )
 
+    def requirements(self) -> None:
+        if self.f is not None and self.share is not None:
+            raise ValueError("give share or f, not both")
+        if self.f is None and self.share is None:
+            raise ValueError("f is missing; give f or share")
+
 
 @parameter_group("rule", "centred-clipping")
 class ClippingParameters(ParameterGroup):
