@@ -127,11 +127,20 @@ def _several(form: Form) -> str:
 
 
 def _bounds(limits: Limits) -> str:
-    texts = [f"above {limits.above:g}"] if limits.above > -math.inf else []
-    texts += [f"at least {limits.at_least:.17g}"] if limits.at_least > -math.inf else []
-    texts += [f"below {limits.below:g}"] if limits.below < math.inf else []
-    texts += [f"at most {limits.at_most:.17g}"] if limits.at_most < math.inf else []
+    bounds = {
+        "above": limits.above,
+        "at least": limits.at_least,
+        "below": limits.below,
+        "at most": limits.at_most,
+    }
+    texts = [f"{word} {_digits(bound)}" for word, bound in bounds.items() if math.isfinite(bound)]
     return f" {' and '.join(texts)}" if texts else ""
+
+
+def _digits(number: float) -> str:
+    """The number with as many digits as it has."""
+    short = f"{number:g}"
+    return short if float(short) == number else f"{number:.17g}"
 
 
 def json_schema(form: Form, limits: Limits) -> dict[str, Any]:
