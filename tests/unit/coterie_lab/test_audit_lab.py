@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from typing import Any
@@ -22,7 +21,7 @@ from coterie.privacy.releases import Arrays, Change
 from coterie.privacy.stream import Stream
 from coterie.strategies import star
 from coterie.strategies.context import RoundContext
-from coterie_lab.audit import audit, clopper_pearson, lower_bound, main
+from coterie_lab.audit import audit, clopper_pearson, lower_bound
 from coterie_lab.canaries import MECHANISMS, _bound_to_bytes
 
 pytestmark = pytest.mark.full
@@ -52,10 +51,10 @@ def test_doubles_in_the_place_of_the_grid_are_caught_by_their_low_bits(monkeypat
         return share + math.sqrt(variance) * float(ndtri(uniform))
 
     monkeypatch.setattr(releases, "noised_share", doubles)
-    found = audit("survey", MECHANISMS["survey"], MORE)
-    assert found.is_false
-    assert found.figure == "fineness"
-    assert found.shown > 1.5 * found.claimed
+    finding = audit("survey", MECHANISMS["survey"], MORE)
+    assert finding.is_false
+    assert finding.figure == "fineness"
+    assert finding.shown > 1.5 * finding.claimed
 
 
 def test_fresh_noise_for_one_charge_is_caught_by_averaging(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,9 +64,9 @@ def test_fresh_noise_for_one_charge_is_caught_by_averaging(monkeypatch: pytest.M
         return charge(self, replace(asked, digest=""), **options)
 
     monkeypatch.setattr(PrivacyLedger, "charge", unbound)
-    found = audit("ledger", _bound_to_bytes(), 300)
-    assert found.is_false
-    assert found.shown > 1.5 * found.claimed
+    finding = audit("ledger", _bound_to_bytes(), 300)
+    assert finding.is_false
+    assert finding.shown > 1.5 * finding.claimed
 
 
 def test_a_price_for_left_out_that_is_called_one_for_replaced_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,9 +75,9 @@ def test_a_price_for_left_out_that_is_called_one_for_replaced_is_caught(monkeypa
 
     monkeypatch.setattr(Change, "charge", mistaken)
     for name in ("gaussian", "star"):
-        found = audit(name, MECHANISMS[name], MORE)
-        assert found.is_false, found
-        assert found.figure == "value"
+        finding = audit(name, MECHANISMS[name], MORE)
+        assert finding.is_false, finding
+        assert finding.figure == "value"
 
 
 def test_an_exact_figure_beside_the_noise_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,9 +93,9 @@ def test_a_decline_because_training_diverged_is_caught(monkeypatch: pytest.Monke
         return star.change_of(received, context.learner.parameters())
 
     monkeypatch.setattr(star, "trained_change", declining)
-    found = audit("star that diverges", MECHANISMS["star that diverges"], MORE)
-    assert found.is_false, found
-    assert found.figure in ("declined", "value", "fineness")
+    finding = audit("star that diverges", MECHANISMS["star that diverges"], MORE)
+    assert finding.is_false, finding
+    assert finding.figure in ("declined", "value", "fineness")
 
 
 def test_half_the_noise_is_caught_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +105,7 @@ def test_half_the_noise_is_caught_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("hits", "runs"), [(0, 40), (3, 40), (20, 40), (39, 40), (40, 40)])
 def test_the_bounds_of_a_chance_are_those_of_the_binomial_itself(hits: int, runs: int) -> None:
-    """By its definition: at the lower bound so many hits or more are as rare as half the error, at the upper so few."""
+    """At the lower bound this many hits or more have half the error probability; at the upper, this many or fewer."""
     low, high = clopper_pearson(hits, runs, 0.05)
     assert low == 0.0 if hits == 0 else binom.sf(hits - 1, runs, low) == pytest.approx(0.025)
     assert high == 1.0 if hits == runs else binom.cdf(hits, runs, high) == pytest.approx(0.025)
@@ -119,16 +118,3 @@ def test_bound_of_gaussian_is_below_its_true_epsilon_and_not_far_below() -> None
     assert 0.75 * exact_epsilon(1.0, 0.01) < shown < exact_epsilon(1.0, 0.01)
     assert lower_bound(away, away[::-1], 0.0, 1e-3) < 0.05
     assert lower_bound(np.ones(400), np.zeros(400), 0.0, 1e-3) > 3.0
-
-
-def test_the_command_prints_every_mechanism_and_fails_for_a_false_claim(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert main(["survey", "mesh", "--runs", "60", "--json"]) == 0
-    assert [load["name"] for load in json.loads(capsys.readouterr().out)] == ["survey", "mesh"]
-    monkeypatch.setattr(RoundContext, "figures", lambda self: self.learner.evaluate())
-    assert main(["star", "--runs", "400"]) == 1
-    assert "FALSE" in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        main(["nonsense"])
-    assert "no mechanism 'nonsense'" in capsys.readouterr().err

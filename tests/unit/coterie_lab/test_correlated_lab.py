@@ -27,7 +27,7 @@ def test_no_mechanism_beats_independent_noise_when_all_take_every_round(seed: in
 
 
 def test_alternating_groups_gain_from_bands_less_than_full_participation() -> None:
-    everybody, turns, bands = (Plan("", *item).noise_of_the_end(50, 250) for item in ((1, 1), (5, 1), (5, 5)))
-    assert everybody == pytest.approx(1.0)
+    together, turns, bands = (Plan(*item).final_noise(50, 250) for item in ((1, 1), (5, 1), (5, 5)))
+    assert together == pytest.approx(1.0)
     assert turns == pytest.approx(5**0.5)
-    assert everybody < bands < turns
+    assert together < bands < turns

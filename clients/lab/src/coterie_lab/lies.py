@@ -1,4 +1,4 @@
-"""Nine ways to lie about an update, for a crowd some of whose devices lie together, knowing what the others send."""
+"""Nine attacks on a round by devices that lie together and know the honest updates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from coterie_lab.crowd import Crowd, Matrix
 
 Attack = Callable[[Matrix, Matrix, np.random.Generator], Matrix]
-"""(what the honest send, what the liars would send, randomness) → what the liars send."""
+"""(honest updates, the liars' own honest updates, randomness) → updates that the liars send."""
 
 
 def _noise(length: float, like: Matrix, rng: np.random.Generator) -> Matrix:
@@ -34,16 +34,16 @@ ATTACKS: dict[str, Attack] = {
     "scaled": lambda honest, own, rng: 10.0 * own,
     "random": lambda honest, own, rng: _noise(_norm(honest), own, rng),
 }
-NOBODY = "nobody lies"
+NO_ATTACK = "no attack"
 
 
 def is_lost(updates: Matrix) -> bool:
-    """Whether training has run away beyond all numbers, which counts as nothing right."""
+    """Whether training diverged, which counts as accuracy 0."""
     return not np.abs(updates).max() < 1e30
 
 
 def lied(crowd: Crowd, attack: str, liars: int, rng: np.random.Generator) -> Matrix:
-    """A round's updates, the last `liars` of which are lies."""
+    """Return a round's updates; the last `liars` of them are lies."""
     honest = crowd.devices - liars
     updates = crowd.changes(range(honest, crowd.devices) if attack == "label flip" else range(0))
     if liars:

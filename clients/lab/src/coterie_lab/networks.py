@@ -1,17 +1,13 @@
-"""Mesh networks sampled from published data: a city's devices and their relations, or Gowalla's people and friendships.
-
-    python -m coterie_lab.networks santander --data DIR [--devices 16] [--seeds 4]
+"""Mesh networks sampled from published data: a city's devices and relations, or Gowalla's people and friendships.
 
 [BETTA] Efficient Online Decentralized Learning Framework for Social Internet of Things, §IV, whose text names both
-Santander and Gowalla. A network is a connected sample, breadth first; places are real (a device's own, or where its
-carrier rested longest; a person's most frequent check-in), Wi-Fi reaches 100 m and LoRa everybody, boards are drawn as
-for generated networks. A missing file is named with where it comes from.
+Santander and Gowalla. A network is a connected breadth-first sample. Places are real: a device's own, where its carrier
+rested longest, or a person's most frequent check-in. Wi-Fi reaches 100 m, LoRa reaches all devices, and boards are
+drawn as for generated networks. An error about a missing file names its source.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -23,7 +19,6 @@ from coterie_lab.datasets.gowalla import read_friends, read_places
 from coterie_lab.datasets.sampling import connected_sample
 from coterie_lab.datasets.santander import read_city
 from coterie_lab.mesh import BOARD_SHARES, BOARDS_SECONDS, LORA_SECONDS, WIFI_METRES, WIFI_SECONDS, contenders
-from services.kit.errors import CoterieError
 from services.topology.domain.betta import evaluate_links
 from services.topology.domain.betta_fast import plan_mesh
 from services.topology.domain.betta_network import MeshNetwork, MeshRules
@@ -90,7 +85,7 @@ def sampled_network(ties: Ties, places: Places, count: int, seed: int) -> MeshNe
 
 
 def figures_of(network: MeshNetwork) -> dict[str, float]:
-    """What BeTTa makes of a network beside the social graph: links, noisy devices, seconds of a round, pseudo time."""
+    """Figures of BeTTa's plan and of the social graph: links, noisy devices, seconds of a round, pseudo time."""
     rules = MeshRules()
     plan, social = plan_mesh(network, rules), evaluate_links(network, rules, social_links(network))
     rounds = {contender.name: contender.round_seconds for contender in contenders(network, "parallel")}
@@ -103,27 +98,3 @@ def figures_of(network: MeshNetwork) -> dict[str, float]:
         "pseudo time, s": plan.figures.pseudo_training_time,
         "social graph's, s": social.figures.pseudo_training_time,
     }
-
-
-def main() -> None:
-    """Prints a table: a row for each seed."""
-    parser = argparse.ArgumentParser(prog="python -m coterie_lab.networks", description=__doc__.splitlines()[0])
-    parser.add_argument("kind", choices=KINDS)
-    folder = Path(os.environ.get("COTERIE_DATA", "."))
-    parser.add_argument("--data", type=Path, default=folder, help="folder of the files")
-    parser.add_argument("--devices", type=int, default=16)
-    parser.add_argument("--seeds", type=int, default=4)
-    arguments = parser.parse_args()
-    try:
-        ties, places = graph_of(arguments.kind, arguments.data)
-        rows = [figures_of(sampled_network(ties, places, arguments.devices, seed)) for seed in range(arguments.seeds)]
-    except CoterieError as error:
-        parser.exit(2, f"{error.message}\n")
-    print("| seed | " + " | ".join(rows[0]) + " |")
-    print("|---" * (len(rows[0]) + 1) + "|")
-    for seed, row in enumerate(rows):
-        print(f"| {seed} | " + " | ".join(f"{value:.6g}" for value in row.values()) + " |")
-
-
-if __name__ == "__main__":
-    main()

@@ -24,6 +24,7 @@ PAPERS = {
     "mppfl": "[MPPFL] Multi-Hop Privacy Propagation",
     "capp": "[CAPP] Correlation-Aware and Personalized Privacy-Preserving Data Collection",
     "dpvd": "[DPVD] Multi-Task Clusters over Scheduled Cells",
+    "agents": "Real services and agents",
     "ours": "Our own experiments",
 }
 WORDS = {"reproduced": "**reproduced**", "differs": "**differs**", "not testable": "not testable"}
@@ -102,7 +103,9 @@ def _section(part: Shown, pictures: Path) -> list[str]:
     lines += ["| claim | verdict | margin over seeds | seeds |", "|---|---|---|---|"]
     lines += [_claim_row(judge(claim, part.seeds)) for claim in item.claims]
     for plot in item.plots:
-        curves = _gathered(part, plot.figure)
+        curves = _curves(part, plot.figure)
+        if not curves:
+            continue  # this mode does not measure it
         lines += ["", f"**{plot.figure}**" + (f" ({plot.y})" if plot.y != plot.figure else ""), ""]
         lines += [*_table(curves, plot), "", f"![{plot.figure}]({draw(curves, plot, item.name, pictures)}.svg)"]
     lines += ["", f"*Reading.* {item.reading}"] if item.reading else []
@@ -124,7 +127,7 @@ def _claim_row(judged: Judged) -> str:
     return f"| {judged.claim.says} | {WORDS[judged.verdict.value]} | {margin}{spread} | {judged.seeds} |"
 
 
-def _gathered(part: Shown, figure: str) -> Curves:
+def _curves(part: Shown, figure: str) -> Curves:
     """Series → x → values of all seeds; what has no x stands at 0."""
     result: Curves = {}
     for _, reading in part.readings:

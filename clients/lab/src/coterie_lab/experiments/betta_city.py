@@ -20,6 +20,7 @@ from coterie_lab.claims import AtLeast, AtMost, Ordered
 from coterie_lab.experiment import Cell, Effort, Experiment, Plot
 from coterie_lab.experiments.betta import CITY, NOWHERE, SANTANDER, images, network_of
 from coterie_lab.mesh import Contender, accuracies, contenders, courses, mean_loss, planned
+from coterie_lab.networks import figures_of
 from coterie_lab.readings import Reading
 from services.topology.domain.betta import evaluate_links
 from services.topology.domain.betta_network import MeshNetwork, MeshRules
@@ -113,6 +114,16 @@ def timed(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
         if size == FIXED_BATCH and target in TABLE_II:
             result += [Reading("communication", net, target, number * item) for net, item in NETS.items()]
     return result
+
+
+def sampled(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
+    """Links, noisy devices and times of BeTTa's plan and of the social graph."""
+    figures = figures_of(network_of(SANTANDER, int(cell["devices"]), seed, data))
+    counts = ("social links", "plan's links", "noisy devices")
+    return [
+        Reading("links and devices" if name in counts else "seconds", name, NOWHERE, value)
+        for name, value in figures.items()
+    ]
 
 
 def _even(network: MeshNetwork, links: list[tuple[int, int]], name: str, size: int = FIXED_BATCH) -> Contender:
@@ -260,5 +271,23 @@ EXPERIMENTS = (
         needs=(CITY,),
         uses=("MNIST",),
         deviations=(RELATIONS, "Seconds of a batch are not given for 256; ours are in proportion to its size."),
+    ),
+    Experiment(
+        name="betta-networks",
+        paper="betta",
+        title="Plans for networks of a real city",
+        shows="§IV, networks",
+        setting=f"Connected samples of {DEVICES} of Santander's devices, ε = 1, no degree cap.",
+        trial=sampled,
+        quick=Effort(({"devices": DEVICES},), 4, 1.0),
+        full=Effort(({"devices": DEVICES},), 10, 1.0),
+        claims=(
+            Ordered(
+                "BeTTa's plan needs less time than the social graph", "seconds", ("pseudo time, s", "social graph's, s")
+            ),
+        ),
+        plots=(Plot("links and devices", "", "number"), Plot("seconds", "", "simulated seconds", log_y=True)),
+        needs=(CITY,),
+        deviations=(RELATIONS,),
     ),
 )

@@ -1,7 +1,4 @@
-"""Our own experiments: what privacy costs by secure sums, lies against rules, asynchronous rounds, contributions.
-
-Noise, grids, rules, staleness and Shapley values are the device's and the aggregation service's own.
-"""
+"""Our own experiments: asynchronous rounds and contributions, with the aggregation service's staleness and values."""
 
 from __future__ import annotations
 
@@ -14,48 +11,6 @@ from coterie_lab.experiment import Cell, Effort, Experiment, Plot
 from coterie_lab.readings import Reading
 
 NOWHERE = float("nan")
-
-
-# --- private and useful -----------------------------------------------------------------------------------------------
-
-
-def private(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
-    """Accuracy after all rounds within ε: by a secure sum, by each alone, and without noise."""
-    from coterie_lab.mesh_data import load_images
-    from coterie_lab.private import WAYS, Setting, accuracy
-
-    devices, epsilon = int(cell["devices"]), float(cell["epsilon"])
-    setting = Setting(devices, epsilon, quorum=float(cell["quorum"]), lost=float(cell["lost"]))
-    name = f"{devices} devices, ε = {epsilon:g}" + (", 30 % lost" if setting.lost else "")
-    result = {way: accuracy(load_images(None), setting, way, seed)[0] for way in WAYS}
-    return [
-        *(Reading(f"accuracy, {name}", way, NOWHERE, score) for way, score in result.items()),
-        Reading("points lost", name, NOWHERE, 100.0 * (result["no noise"] - result["secure sum"])),
-    ]
-
-
-# --- lies against rules -----------------------------------------------------------------------------------------------
-
-RULES = ("mean", "median", "trimmed-mean", "geometric-median", "multi-krum", "centred-clipping", "nnm+geometric-median")
-LIES = ("sign flip", "a little is enough", "mimic", "label flip", "Gaussian", "scaled")
-
-
-def resisted(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
-    """Accuracy of one rule under every lie, and what the worst of them costs against the mean of honest devices."""
-    from dataclasses import replace
-
-    from coterie_lab.crowd import digits
-    from coterie_lab.lies import NOBODY
-    from coterie_lab.rules import DEVICES, run
-
-    rule, liars = str(cell["rule"]), round(float(cell["liars"]) * DEVICES)
-    setting = replace(digits(), rounds=int(cell["rounds"]))
-    clean = run(setting, "mean", NOBODY, 0, seed)
-    scores = [run(setting, rule, lie, liars, seed) for lie in LIES]
-    return [
-        *(Reading("accuracy", rule, float(place), score) for place, score in enumerate(scores)),
-        Reading("points lost at worst", rule, NOWHERE, 100.0 * (clean - min(scores))),
-    ]
 
 
 # --- asynchronous rounds ----------------------------------------------------------------------------------------------
@@ -144,74 +99,10 @@ def contributed(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
 
 # --- the experiments --------------------------------------------------------------------------------------------------
 
-PRIVATE: tuple[Cell, ...] = (
-    {"devices": 50, "epsilon": 4.0, "quorum": 0.9, "lost": 0.0},
-    {"devices": 50, "epsilon": 4.0, "quorum": 0.65, "lost": 0.3},
-    {"devices": 250, "epsilon": 2.0, "quorum": 0.9, "lost": 0.0},
-    {"devices": 250, "epsilon": 2.0, "quorum": 0.65, "lost": 0.3},
-)
-FIFTY, MANY = "50 devices, ε = 4", "250 devices, ε = 2"
 PACES: tuple[Cell, ...] = tuple(
     {"pace": pace, "devices": 40, "seconds": 150.0} for pace in (SYNCHRONOUS, BUFFERED, EQUAL)
 )
 EXPERIMENTS = (
-    Experiment(
-        name="ours-private",
-        paper="ours",
-        title="Private and useful: secure sums",
-        shows="accuracy within a total ε",
-        setting="Softmax on the 8×8 digits, dealt evenly, 50 rounds composed at δ = 1e-5, 5 steps of rate 1 a "
-        "round, clip norm "
-        "0.5. Secure sum: the noise is shared out over the devices that must be honest; each by itself: every device "
-        "adds all of it. Clip, grid, rounding and noise are the product's; masks cancel and are left out.",
-        trial=private,
-        quick=Effort(PRIVATE[:1] + PRIVATE[2:3], 10, 2.0),
-        full=Effort(PRIVATE, 30, 2.0),
-        claims=(
-            AtMost("50 devices, ε = 4: at most 5 points lost to no noise", "points lost", FIFTY, 5.0),
-            AtMost("250 devices, ε = 2: at most 5 points lost to no noise", "points lost", MANY, 5.0),
-            Ordered(
-                "each by itself, secure sum, no noise (50 devices)",
-                f"accuracy, {FIFTY}",
-                ("each by itself", "secure sum", "no noise"),
-            ),
-            Ordered(
-                "each by itself, secure sum, no noise (250 devices)",
-                f"accuracy, {MANY}",
-                ("each by itself", "secure sum", "no noise"),
-            ),
-        ),
-        plots=(
-            Plot(f"accuracy, {FIFTY}", "", "test accuracy"),
-            Plot(f"accuracy, {MANY}", "", "test accuracy"),
-        ),
-    ),
-    Experiment(
-        name="ours-rules",
-        paper="ours",
-        title="Lies against rules",
-        shows="attacks × rules",
-        setting="20 devices, digits dealt unevenly (Dirichlet 0.5), a fifth of them lie, all in the same way "
-        "and knowing what "
-        "the honest ones send; rules are the server's own. Lies: " + ", ".join(LIES) + ".",
-        trial=resisted,
-        quick=Effort(tuple({"rule": rule, "liars": 0.2, "rounds": 60} for rule in RULES), 10, 2.5),
-        full=Effort(tuple({"rule": rule, "liars": 0.2, "rounds": 120} for rule in RULES), 30, 5.0),
-        claims=(
-            AtMost("the trimmed mean loses at most 6 points at worst", "points lost at worst", "trimmed-mean", 6.0),
-            AtMost("… and so does centred clipping", "points lost at worst", "centred-clipping", 6.0),
-            Ordered("the trimmed mean loses less than the mean", "points lost at worst", ("trimmed-mean", "mean")),
-            Ordered(
-                "neighbour mixing loses less than the geometric median alone",
-                "points lost at worst",
-                ("nnm+geometric-median", "geometric-median"),
-            ),
-        ),
-        plots=(
-            Plot("accuracy", "", "test accuracy", groups=LIES),
-            Plot("points lost at worst", "", "points of accuracy lost at worst"),
-        ),
-    ),
     Experiment(
         name="ours-asynchronous",
         paper="ours",
