@@ -1,7 +1,7 @@
 """Running totals of the privacy that devices spent: a report's cost does not depend on the number of rounds.
 
-A total is a charge that stands for many: Gaussian and zCDP charges add up to one of Σρ; sampled Gaussian charges of
-one multiplier and rate, and Laplace charges of one ε, add up to one with that number of steps.
+A total is a charge that stands for many: Gaussian and zCDP charges add up to one of Σρ, Laplace charges of one ε to one
+of their number of steps.
 """
 
 from __future__ import annotations

@@ -62,8 +62,6 @@ def _kind_and_amount(total: Charge) -> tuple[Row, float]:
     match total.mechanism:
         case "laplace":
             return (*kind, total.epsilon, 1.0), float(total.steps)
-        case "sampled-gaussian":
-            return (*kind, total.multiplier, total.rate), float(total.steps)
         case _:
             return (*kind, 0.0, 1.0), total.rho
 
@@ -73,7 +71,5 @@ def _total(row: Any) -> Charge:
     match row.mechanism:
         case "laplace":
             return Charge(*named, epsilon=row.parameter, steps=int(row.amount))
-        case "sampled-gaussian":
-            return Charge(*named, multiplier=row.parameter, rate=row.sampling_rate, steps=int(row.amount))
         case _:
             return Charge(*named, rho=row.amount)

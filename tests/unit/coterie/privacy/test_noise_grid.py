@@ -161,12 +161,12 @@ def test_the_ledger_is_never_below_the_discrete_gaussians_own_curve(multiplier: 
 
 def test_a_release_is_a_multiple_of_a_power_of_two_with_the_noise_promised() -> None:
     values = np.full(20_000, 5.0, dtype=np.float32).reshape(100, 200)
-    told = noised(values, clip_norm=3.0, multiplier=2.0, stream=SeededStream(1))
-    assert told.shape == values.shape
-    assert np.all(np.ldexp(told, 40) == np.rint(np.ldexp(told, 40)))
-    assert told.std() == pytest.approx(6.0, rel=0.03)
-    assert told.mean() == pytest.approx(3.0 / math.sqrt(20_000), abs=5 * 6.0 / math.sqrt(20_000))
-    assert np.all(np.ldexp(told.astype(np.float32).astype(float), 40) % 1 == 0)
+    released = noised(values, clip_norm=3.0, multiplier=2.0, stream=SeededStream(1))
+    assert released.shape == values.shape
+    assert np.all(np.ldexp(released, 40) == np.rint(np.ldexp(released, 40)))
+    assert released.std() == pytest.approx(6.0, rel=0.03)
+    assert released.mean() == pytest.approx(3.0 / math.sqrt(20_000), abs=5 * 6.0 / math.sqrt(20_000))
+    assert np.all(np.ldexp(released.astype(np.float32).astype(float), 40) % 1 == 0)
 
 
 def test_the_grid_depends_on_no_data() -> None:
@@ -177,8 +177,8 @@ def test_the_grid_depends_on_no_data() -> None:
 
 
 def test_a_release_that_is_not_finite_is_noise_around_nothing() -> None:
-    told = noised(np.array([math.nan, 1.0]), 1.0, 1.0, SeededStream(4))
-    np.testing.assert_array_equal(told, noised(np.zeros(2), 1.0, 1.0, SeededStream(4)))
+    released = noised(np.array([math.nan, 1.0]), 1.0, 1.0, SeededStream(4))
+    np.testing.assert_array_equal(released, noised(np.zeros(2), 1.0, 1.0, SeededStream(4)))
 
 
 def test_tensors_are_clipped_and_noised_as_one_vector() -> None:
@@ -187,13 +187,13 @@ def test_tensors_are_clipped_and_noised_as_one_vector() -> None:
         "bias": np.ones(5, np.float64),
         "one": np.ones((), np.float32),
     }
-    told = noised_tensors(tensors, 1.0, 0.5, SeededStream(2))
+    released = noised_tensors(tensors, 1.0, 0.5, SeededStream(2))
     whole = noised(np.ones(18), 1.0, 0.5, SeededStream(2))
-    assert {name: (value.shape, value.dtype) for name, value in told.items()} == {
+    assert {name: (value.shape, value.dtype) for name, value in released.items()} == {
         name: (value.shape, value.dtype) for name, value in tensors.items()
     }
-    np.testing.assert_array_equal(told["bias"], whole[12:17])
-    np.testing.assert_array_equal(told["weight"].ravel(), whole[:12].astype(np.float32))
+    np.testing.assert_array_equal(released["bias"], whole[12:17])
+    np.testing.assert_array_equal(released["weight"].ravel(), whole[:12].astype(np.float32))
     assert noised_tensors({}, 1.0, 1.0, SeededStream(2)) == {}
 
 
@@ -202,9 +202,9 @@ def test_tensors_are_clipped_and_noised_as_one_vector() -> None:
     [(1, 1e-300, 1.0), (1, 1e300, 1.0), (10, 1.0, 1e-6), (1_000, 1.0, 1e4), (3, 7.0, 1e7)],
 )
 def test_odd_scales_have_a_grid_too(elements: int, clip_norm: float, multiplier: float) -> None:
-    told = noised(np.zeros(elements), clip_norm, multiplier, SeededStream(6))
-    assert np.all(np.isfinite(told))
-    assert 0 < np.abs(told).max() < 10 * clip_norm * multiplier + 1e-2 * clip_norm
+    released = noised(np.zeros(elements), clip_norm, multiplier, SeededStream(6))
+    assert np.all(np.isfinite(released))
+    assert 0 < np.abs(released).max() < 10 * clip_norm * multiplier + 1e-2 * clip_norm
 
 
 @pytest.mark.parametrize("multiplier", [0.0, -1.0, math.nan, math.inf, 1e9])
@@ -214,16 +214,16 @@ def test_releases_without_a_grid_are_refused(multiplier: float) -> None:
 
 
 def test_a_query_keeps_its_size_and_gets_the_noise_promised() -> None:
-    told = noised_query(np.full(20_000, 1_000.0), sensitivity=0.5, multiplier=3.0, stream=SeededStream(8))
-    assert told.mean() == pytest.approx(1_000.0, abs=5 * 1.5 / math.sqrt(20_000))
-    assert told.std() == pytest.approx(1.5, rel=0.03)
+    released = noised_query(np.full(20_000, 1_000.0), sensitivity=0.5, multiplier=3.0, stream=SeededStream(8))
+    assert released.mean() == pytest.approx(1_000.0, abs=5 * 1.5 / math.sqrt(20_000))
+    assert released.std() == pytest.approx(1.5, rel=0.03)
     with pytest.raises(ValueError, match="NaN"):
         noised_query(np.array([math.nan]), 1.0, 1.0, SeededStream(8))
     with pytest.raises(ValueError, match="too large"):
         noised_query(np.array([1e30]), 1.0, 1.0, SeededStream(8))
 
 
-def test_no_end_of_a_surveys_range_can_be_told_by_its_bits() -> None:
+def test_no_end_of_a_surveys_range_shows_in_the_bits_of_its_answer() -> None:
     """With doubles, 40 % of the answers at an end were impossible from the other; on the grid all are possible."""
     low, high = (
         np.array([noised_share(share, 0.25, SeededStream("answers", number)) for number in range(200)])
@@ -236,8 +236,8 @@ def test_no_end_of_a_surveys_range_can_be_told_by_its_bits() -> None:
 
 @pytest.mark.parametrize("variance", [1e-4, 0.25, 100.0, 1e8, 1e20])
 def test_answers_with_any_variance_have_the_noise_promised(variance: float) -> None:
-    told = np.array([noised_share(0.5, variance, SeededStream("variance", n)) for n in range(400)])
-    assert told.std() == pytest.approx(math.sqrt(variance), rel=0.2)
+    released = np.array([noised_share(0.5, variance, SeededStream("variance", n)) for n in range(400)])
+    assert released.std() == pytest.approx(math.sqrt(variance), rel=0.2)
 
 
 @pytest.mark.parametrize(("share", "variance"), [(1.5, 1.0), (math.nan, 1.0), (0.5, 0.0), (0.5, math.inf)])
@@ -248,10 +248,10 @@ def test_answers_beyond_the_range_or_without_noise_are_refused(share: float, var
 
 def test_laplace_noise_on_a_grid_is_as_private_as_it_says() -> None:
     """A step of one grid point changes any chance by e^(1/t) at most; L1 sensitivity Δ·2^s + d steps makes ε."""
-    told = laplaced(np.full(20_000, 2.0), sensitivity=0.1, epsilon=0.5, stream=SeededStream(5))
-    assert told.std() == pytest.approx(0.2 * math.sqrt(2), rel=0.03)
-    assert told.mean() == pytest.approx(2.0, abs=5 * 0.2 * math.sqrt(2 / 20_000))
-    assert np.all(np.ldexp(told, 50) % 1 == 0)
+    released = laplaced(np.full(20_000, 2.0), sensitivity=0.1, epsilon=0.5, stream=SeededStream(5))
+    assert released.std() == pytest.approx(0.2 * math.sqrt(2), rel=0.03)
+    assert released.mean() == pytest.approx(2.0, abs=5 * 0.2 * math.sqrt(2 / 20_000))
+    assert np.all(np.ldexp(released, 50) % 1 == 0)
     with pytest.raises(ValueError, match="NaN"):
         laplaced(np.array([math.inf]), 1.0, 1.0, SeededStream(5))
     with pytest.raises(ValueError, match="no grid"):

@@ -4,19 +4,16 @@ import dataclasses
 import math
 from collections.abc import Iterable
 
-import numpy as np
 import pytest
 from dp_accounting import dp_event
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from coterie.privacy import accounting, renyi
-from coterie.privacy.accounting import Charge, Question, Unit, loss_of, replaced
+from coterie.privacy.accounting import Charge, Question, Unit, replaced
 from coterie.privacy.gaussian import exact_epsilon
-from tests.unit.coterie.privacy.subsampling import amplify
 
 DELTA = 1e-6
 WHOLE_ORDERS = [order for order in renyi.ORDERS if order == math.floor(order) and order <= 2048]
@@ -35,19 +32,12 @@ def laplace(epsilon: float, round: int = 0) -> Charge:
     return accounting.laplace_charge("task", round, "update", "example", epsilon, "left-out")
 
 
-def sampled(multiplier: float, rate: float, steps: int) -> Charge:
-    return accounting.sampled_gaussian_charge("task", 0, "update", "example", multiplier, rate, steps)
-
-
 MULTIPLIERS = st.floats(0.5, 20.0)
-SAMPLED = st.sampled_from([(1.0, 0.01), (0.8, 0.1), (3.0, 0.5)])
 CHARGES = st.one_of(
     MULTIPLIERS.map(gaussian),
     st.floats(0.01, 3.0).map(laplace),
     st.floats(1e-4, 1.0).map(lambda rho: accounting.zcdp_charge("task", 0, "answer", "example", rho)),
     st.floats(1e-4, 1.0).map(lambda rho: accounting.priced_charge("task", 0, "update", rho)),
-    st.tuples(SAMPLED, st.integers(1, 50)).map(lambda given: sampled(*given[0], given[1])),
-    st.floats(0.0, 2.0).map(lambda e: accounting.approximate_charge("task", 0, "answer", "example", e, 1e-9)),
 )
 
 
@@ -59,15 +49,12 @@ def event_of(charge: Charge) -> dp_event.DpEvent:
             return dp_event.ZCDpEvent(charge.rho)
         case "laplace":
             return dp_event.LaplaceDpEvent(1.0 / charge.epsilon)
-        case "sampled-gaussian":
-            once = dp_event.PoissonSampledDpEvent(charge.rate, dp_event.GaussianDpEvent(charge.multiplier))
-            return dp_event.SelfComposedDpEvent(once, charge.steps)
         case other:
             raise AssertionError(other)
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.lists(CHARGES.filter(lambda charge: charge.mechanism != "approximate"), min_size=1, max_size=12))
+@given(st.lists(CHARGES, min_size=1, max_size=12))
 def test_random_mixes_cost_no_more_than_dp_accounting_says_by_orders(charges: list[Charge]) -> None:
     theirs = RdpAccountant(WHOLE_ORDERS)
     for charge in charges:
@@ -79,8 +66,6 @@ def test_random_mixes_cost_no_more_than_dp_accounting_says_by_orders(charges: li
     ("charges", "gap"),
     [
         ([gaussian(2.0), gaussian(5.0), gaussian(1.0)], 1.001),
-        ([sampled(1.0, 0.01, 500)], 1.25),
-        ([sampled(0.8, 0.1, 30), gaussian(4.0)], 1.2),
         ([laplace(0.5)] * 8 + [gaussian(3.0)] * 4, 1.2),
         ([laplace(0.3)], 1.001),
         ([laplace(0.05)] * 200, 1.2),
@@ -129,24 +114,14 @@ def test_a_larger_delta_never_costs_more(charges: list[Charge], factor: float) -
 
 def test_pure_releases_add_up_when_few() -> None:
     assert 0.7499 < total([laplace(0.25), laplace(0.5)], DELTA) <= 0.75
-    approximate = accounting.approximate_charge("task", 0, "answer", "example", 0.25, 0.0)
-    assert 0.7499 < total([laplace(0.5), approximate], DELTA) <= 0.75
 
 
 def test_many_pure_releases_cost_less_than_their_sum() -> None:
     assert total([laplace(0.01)] * 1000, DELTA) < 0.2 * 1000 * 0.01
 
 
-def test_an_approximate_release_brings_its_own_delta() -> None:
-    """[SCFL] eq (10) as a charge: two of δ' = 4e-7 fit under δ = 1e-6, three do not."""
-    epsilon, delta = amplify(1.0, 4e-6, 0.1)
-    charge = accounting.approximate_charge("task", 0, "update", "example", epsilon, delta)
-    assert total([charge] * 2, DELTA) <= 2 * epsilon
-    assert total([charge] * 3, DELTA) == math.inf
-
-
 def test_hiding_a_device_hides_its_examples_but_not_the_other_way_round() -> None:
-    device, example = accounting.gaussian_charge("task", 0, "update", "device", 1.0), sampled(1.0, 0.1, 3)
+    device, example = accounting.gaussian_charge("task", 0, "update", "device", 1.0), gaussian(1.0)
     assert total([device, example], DELTA, "example") < math.inf
     assert total([device], DELTA, "device") < total([device], DELTA, "example")  # an example makes another update
     assert total([device, example], DELTA, "device") == math.inf
@@ -166,7 +141,6 @@ def test_nothing_costs_nothing_and_raw_data_costs_everything() -> None:
         {"round": -1},
         {"purpose": ""},
         {"rho": -1.0},
-        {"delta": 1.0},
         {"steps": 0},
         {"unit": "person"},
         {"adjacency": ""},
@@ -202,23 +176,6 @@ def test_replacing_is_twice_the_distance(multiplier: float) -> None:
     assert result.rho == pytest.approx(accounting.gaussian_charge("t", 0, "u", "example", multiplier / 2).rho)
     assert replaced(laplace(0.25)).epsilon == 0.5
     assert replaced(result) == result
-
-
-def test_a_replaced_record_of_a_sample_costs_no_less_than_one_left_out() -> None:
-    """q·N(±1, σ²) + (1 − q)·N(0, σ²), the two laws of a replaced record, by quadrature: within the converted loss."""
-    sigma, rate = 1.5, 0.3
-    converted = replaced(sampled(sigma, rate, 1))
-    assert converted.adjacency == "replaced"
-    x = np.linspace(-40.0, 40.0, 400_001)
-
-    def law(centre: float) -> NDArray[np.float64]:
-        density = rate * np.exp(-0.5 * ((x - centre) / sigma) ** 2) + (1 - rate) * np.exp(-0.5 * (x / sigma) ** 2)
-        return np.asarray(density / (sigma * math.sqrt(2 * math.pi)))
-
-    step, p, q = x[1] - x[0], law(1.0), law(-1.0)
-    for epsilon in (0.1, 0.5, 1.0, 2.0):
-        true_delta = float(np.sum(np.maximum(p - math.exp(epsilon) * q, 0.0)) * step)
-        assert loss_of(converted).epsilon(max(true_delta, 1e-12)) >= epsilon - 1e-6
 
 
 @given(st.lists(CHARGES, max_size=6))

@@ -37,8 +37,8 @@ def test_the_next_norm_by_hand() -> None:
 def test_update_and_bit_by_hand() -> None:
     """K = 1 in 1,024 steps: a = ⌊0.3·1024⌋ = 307, and the update has √(1024² − 307²) = 976.9 steps left.
 
-    (3, 4) is longer than that, hence told as 976.9 − √2/2 − 1 steps along (0.6, 0.8) = (585.1, 780.1), and −307. (0.03,
-    0.04) is within: (30.7, 41.0) and +307.
+    (3, 4) is longer than that, so it is sent as 976.9 − √2/2 − 1 steps along (0.6, 0.8) = (585.1, 780.1), and −307.
+    (0.03, 0.04) is within: (30.7, 41.0) and +307.
     """
     assert amplitude(1.0, 10) == 307
     assert counted(np.array([3.0, 4.0]), 1.0, 10).tolist() == [585, 780, -307]
@@ -63,16 +63,16 @@ def test_the_bit_costs_nothing_beside_the_update() -> None:
     change = {"w": np.ones((2, 3), np.float32), "b": np.zeros(2, np.float32)}
     both, alone = CountedChange(change, 0.5, 2.0), Change(change, 0.5, 2.0)
     assert both.charge("t", 1, "update") == alone.charge("t", 1, "update")
-    told = both.tensors(SeededStream(3))
-    assert {name: (value.shape, value.dtype) for name, value in told.items() if name != COUNT} == {
+    reported = both.tensors(SeededStream(3))
+    assert {name: (value.shape, value.dtype) for name, value in reported.items() if name != COUNT} == {
         name: (value.shape, value.dtype) for name, value in change.items()
     }
 
 
 def test_noise_on_update_and_bit_is_what_the_charge_says() -> None:
     """z·K on every element; the bit has an amplitude of s·K, so its share has noise of z/(2s)."""
-    told = [noised_and_counted(np.zeros(4), 1.0, 2.0, SeededStream("spread", n)) for n in range(3000)]
-    values, shares = np.array([change for change, _ in told]), np.array([within for _, within in told])
+    reported = [noised_and_counted(np.zeros(4), 1.0, 2.0, SeededStream("spread", n)) for n in range(3000)]
+    values, shares = np.array([change for change, _ in reported]), np.array([within for _, within in reported])
     assert values.std() == pytest.approx(2.0 * joint_norm(1.0), rel=0.03)
     assert shares.std() == pytest.approx(2.0 / (2.0 * COUNT_SHARE), rel=0.05)
     assert shares.mean() == pytest.approx(1.0, abs=0.25)
@@ -97,10 +97,10 @@ def test_the_norm_comes_to_rest_at_the_quantile_in_spite_of_noise(quantile: floa
 
 
 @given(st.floats(allow_nan=False), st.floats(1e-3, 1e3), st.floats(0.01, 0.99), st.floats(0.01, 1.0))
-def test_whatever_is_told_round_moves_norm_by_factor_of_e_to_rate(
-    told: float, clip: float, quantile: float, rate: float
+def test_a_round_moves_the_norm_by_at_most_a_factor_of_e_to_the_rate(
+    reported: float, clip: float, quantile: float, rate: float
 ) -> None:
-    moved = AdaptiveClip(quantile, rate).next(clip, told, clip)
+    moved = AdaptiveClip(quantile, rate).next(clip, reported, clip)
     assert clip * math.exp(-rate) * 0.999999 <= moved <= clip * math.exp(rate) * 1.000001
 
 

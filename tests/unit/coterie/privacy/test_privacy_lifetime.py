@@ -67,12 +67,12 @@ def test_a_task_is_read_however_it_says_its_noise() -> None:
     assert consent.lifetime_of(replace(trusting, privacy="uniform")) == Lifetime(1.0, 5, 1e-5)
 
 
-def test_an_owner_who_joins_is_told_the_price_and_how_far_the_limit_goes(tmp_path: Path) -> None:
+def test_joining_shows_the_owner_the_price_and_the_rounds_within_the_limit(tmp_path: Path) -> None:
     ledger = PrivacyLedger(tmp_path / "a.ledger", Limit(4.0, 1e-5, "device"))
     lifetime = Lifetime(multiplier_for(4.0, 1e-5, 50), 50, 1e-5)
-    told = consent.in_words("uniform", ledger, lifetime)
-    assert "ε = 4.00 for all 50 rounds together" in told
-    assert "has room" not in told
+    notice = consent.in_words("uniform", ledger, lifetime)
+    assert "ε = 4.00 for all 50 rounds together" in notice
+    assert "has room" not in notice
     narrow = PrivacyLedger(tmp_path / "b.ledger", Limit(2.0, 1e-5, "device"))
     fit = narrow.rounds_within(lifetime.multiplier, 50)
     assert f"has room for {fit} such rounds" in consent.in_words("uniform", narrow, lifetime)

@@ -1,4 +1,4 @@
-"""Subsampling amplification and the device's source of randomness."""
+"""Amplification by subsampling: why no task uses it."""
 
 import math
 
@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from coterie.privacy.gaussian import exact_multiplier
 from coterie.privacy.lifetime import multiplier_for
-from coterie.privacy.renyi import epsilon_of_loss, sampled_gaussian_loss
-from tests.unit.coterie.privacy.subsampling import amplify, before_sampling
+from coterie.privacy.renyi import epsilon_of_loss
+from tests.unit.coterie.privacy.subsampling import amplify, before_sampling, sampled_gaussian_loss
 
 EPSILONS = st.floats(-6.0, 3.0).map(lambda x: 10.0**x)
 RATES = st.floats(1e-6, 0.999)
@@ -49,7 +49,7 @@ def test_amplification_can_be_undone(epsilon: float, rate: float) -> None:
 def test_a_device_that_samples_itself_out_of_a_secure_sum_makes_it_worse(
     rate: float, by_equation_10: float, by_moments: float
 ) -> None:
-    """Noise per unit of signal, z/λ, at ε = 4, δ = 1e-5 over 50 rounds: never below the 7.64 of everybody taking part.
+    """Noise per unit of signal, z/λ, at ε = 4, δ = 1e-5 over 50 rounds: never below the 7.64 of full participation.
 
     Of a sum over n devices about λn are left, and noise z. (10) turns a round's (ε, δ) into another, so rounds add up
     plainly; composed by moments, sampling costs least, and still more than it saves. The table of docs/papers/scfl.md.

@@ -1,4 +1,4 @@
-"""How noisy an answer a device gives for the payment offered.
+"""How much noise a device adds to its answer for the offered payment.
 
 [CAPP] Correlation-Aware and Personalized Privacy-Preserving Data Collection.
 
@@ -21,7 +21,7 @@ _STEPS = 200
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the device will do: add noise of this variance, for this payment."""
+    """The device's choice: noise of this variance, for this payment."""
 
     variance: float
     payment: float
@@ -35,13 +35,13 @@ class Answer:
 def ideal_total(slope: float, care: ArrayLike, hidden: ArrayLike) -> float:
     """φ: the total variance at which more noise is no longer worth its price.
 
-    +inf if noise is free (slope ≤ 0), −inf if the user cares for nobody.
+    +inf if noise is free (slope ≤ 0), −inf if the user cares for no user's privacy.
 
     Parameters
     ----------
     slope : θ.
     care : s_j ≥ 0 for every user j, this one included, shape (n,).
-    hidden : v_j ≥ 0 as published by the platform, shape (n,); inf where nothing can betray the user.
+    hidden : v_j ≥ 0 as published by the platform, shape (n,); inf where no other answer can reveal the user's.
     """
     s, v = np.asarray(care, dtype=np.float64), np.asarray(hidden, dtype=np.float64)
     if s.shape != v.shape or s.ndim != 1:
@@ -74,7 +74,7 @@ def decide(
     variance_low: float,
     variance_high: float,
 ) -> Answer:
-    """The best noise for an offer (r, θ) while the others add `others_variance` altogether."""
+    """Return the best noise for an offer (r, θ) while the others add `others_variance` in total."""
     if not 0 < variance_low <= variance_high:
         raise ValueError(f"need 0 < variance_low ≤ variance_high, got {variance_low} and {variance_high}")
     wanted = ideal_total(slope, care, hidden) - others_variance

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PrivateCosts:
-    """What privacy and work cost this device: quadratic a > 0, linear b ≥ 0, fixed C ≥ 0."""
+    """A device's cost of privacy and work: quadratic a > 0, linear b ≥ 0, fixed C ≥ 0."""
 
     quadratic: float
     linear: float = 0.0
@@ -34,7 +34,7 @@ class PrivateCosts:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The device's answer to a quote: the zCDP budget it sells (0 = it declines), its utility and its payment."""
+    """The device's reply to a quote: the zCDP budget it sells (0 declines), its utility and its payment."""
 
     budget: float
     utility: float
@@ -60,9 +60,9 @@ def utility(price: float, budget: float, external_risk: float, costs: PrivateCos
 def decide(
     price: float, external_risk: float, costs: PrivateCosts, risk_weight: float, *, least_utility: float = -math.inf
 ) -> Decision:
-    """The best budget, or none at all if even that is worth less than `least_utility`.
+    """Return the best budget, or 0 if its utility is below `least_utility`.
 
-    By default a device joins whenever it would sell something; 0 makes it decline rounds it would lose by.
+    By default a device joins whenever its best budget is above 0; `least_utility=0` declines rounds at a loss.
     """
     for name, value in (("price", price), ("external_risk", external_risk)):
         if not (math.isfinite(value) and value >= 0):
@@ -70,6 +70,6 @@ def decide(
     budget = best_budget(price, external_risk, costs, risk_weight)
     worth = utility(price, budget, external_risk, costs, risk_weight)
     if budget == 0.0 or worth < least_utility:
-        idle = PrivateCosts(costs.quadratic, costs.linear)  # who stays out saves the work, not the leakage
+        idle = PrivateCosts(costs.quadratic, costs.linear)  # staying out saves the work, not the external risk
         return Decision(0.0, utility(price, 0.0, external_risk, idle, risk_weight), 0.0)
     return Decision(budget, worth, price * budget)

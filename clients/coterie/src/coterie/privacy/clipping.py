@@ -1,4 +1,4 @@
-"""Bounding what one device or one example can change, without which no noise protects anything.
+"""Clipping bounds what one device or one example can change; noise protects nothing without such a bound.
 
 Device-level privacy clips the whole update once (`clip_update`, `clip_vector`); example-level privacy clips every
 example's gradient before they are summed (`clipped_gradients`, which needs torch).
@@ -25,13 +25,13 @@ Method: TypeAlias = Literal["auto", "vectorised", "loop"]
 _Add: TypeAlias = "Callable[[dict[str, torch.Tensor], torch.Tensor], None]"
 """Adds the gradients of a batch to the totals, each times its example's factor."""
 _Gradients: TypeAlias = "Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, _Add]]"
-"""Norm of each example's gradient in a batch of inputs and targets, and how to add them up."""
+"""Returns the norm of each example's gradient in a batch of inputs and targets, and a function that adds them up."""
 _ORDERS: dict[Norm, int] = {"l1": 1, "l2": 2}
 
 
 @dataclass(frozen=True, slots=True)
 class ClippedUpdate:
-    """An update whose norm is within the bound, with the norm it had and the factor that was applied (≤ 1)."""
+    """An update within the bound, its norm before clipping, and the applied factor (≤ 1)."""
 
     tensors: dict[str, FloatArray]
     norm_before: float
@@ -47,16 +47,16 @@ class ClippedGradients:
 
 
 def update_norm(tensors: Mapping[str, FloatArray], norm: Norm = "l2") -> float:
-    """L1 or L2 norm of all entries of all tensors together, computed in double precision."""
+    """Return the L1 or L2 norm of all entries of all tensors together, computed in double precision."""
     parts = [_norm(np.ravel(tensor), norm) for tensor in tensors.values()]
     return math.fsum(parts) if norm == "l1" else _norm(np.array(parts), "l2")
 
 
 def clip_update(tensors: Mapping[str, FloatArray], bound: float, norm: Norm = "l2") -> ClippedUpdate:
-    """Scale the whole update down to `norm` ≤ bound; an update already within is returned unchanged.
+    """Scale the whole update down to `norm` ≤ bound; return an update within the bound unchanged.
 
-    Types are kept. The factor leaves room for their rounding, so that the bound holds exactly and clipping twice
-    changes nothing. Whole-number tensors and values that are not finite are refused.
+    Keeps types. The factor leaves room for their rounding, so the bound holds exactly and clipping is idempotent.
+    Raises ValueError for integer tensors and values that are not finite.
     """
     check_positive("clip bound", bound)
     for name, tensor in tensors.items():
@@ -89,14 +89,14 @@ def clipped_gradients(
     method: Method = "auto",
     chunk_size: int = 256,
 ) -> ClippedGradients:
-    """Sum over examples of their gradients, each scaled to a norm of at most `bound`; an infinite one leaves them be.
+    """Sum the gradients of all examples, each scaled to a norm of at most `bound`; an infinite bound scales none.
 
     `loss` takes a batch of outputs and targets and returns their mean; it is called with batches of one. All methods
-    give the same sum. "vectorised" maps over at most `chunk_size` examples at once, which costs that many copies of the
-    parameters; "loop" takes one at a time, for models that cannot be mapped; "auto" maps too, but takes plain stacks of
-    linear layers by whole layers, tens of times as fast. Models with batch normalisation are refused: it mixes
-    examples, so clipping would not bound any one of them. An example whose gradient is not finite counts as zeros
-    where there is a bound: refusing to go on would tell of it.
+    give the same sum. "vectorised" maps over at most `chunk_size` examples at once, which takes that many copies of the
+    parameters; "loop" takes one at a time, for models that cannot be mapped; "auto" maps too, but computes plain stacks
+    of linear layers by whole layers, tens of times as fast. Models with batch normalisation are refused: it mixes
+    examples, so clipping would not bound any one of them. With a finite bound, an example whose gradient is not finite
+    counts as zeros, because refusing it would reveal it.
     """
     check_positive("clip bound", bound)
     if len(inputs) != len(targets):
@@ -104,17 +104,18 @@ def clipped_gradients(
     _refuse_batch_normalisation(model)
     parameters = {name: value.detach() for name, value in model.named_parameters() if value.requires_grad}
     if method == "loop":
-        return _by_loop(model, loss, inputs, targets, bound, parameters, _ORDERS[norm])
+        return _by_loop(model, loss, inputs, targets, bound=bound, parameters=parameters, order=_ORDERS[norm])
     gradients_of = _by_map(model, loss, parameters, _ORDERS[norm])
     if method == "auto" and parameters:
         gradients_of = _by_layers(model, loss, inputs, _ORDERS[norm]) or gradients_of
-    return _in_chunks(gradients_of, inputs, targets, bound, parameters, chunk_size)
+    return _in_chunks(gradients_of, inputs, targets, bound=bound, parameters=parameters, chunk_size=chunk_size)
 
 
 def _in_chunks(
     gradients_of: _Gradients,
     inputs: torch.Tensor,
     targets: torch.Tensor,
+    *,
     bound: float,
     parameters: dict[str, torch.Tensor],
     chunk_size: int,
@@ -140,7 +141,7 @@ def _by_layers(
     inputs: torch.Tensor,
     order: int,
 ) -> _Gradients | None:
-    """By whole layers, if the model is nothing but a stack of them."""
+    """Compute gradients by whole layers, if the model is a plain stack of them."""
     import torch
 
     from coterie.privacy.clipping_layers import is_plain_stack, passes
@@ -163,7 +164,7 @@ def _by_map(
     parameters: dict[str, torch.Tensor],
     order: int,
 ) -> _Gradients:
-    """Every example's gradient, by mapping over examples."""
+    """Compute every example's gradient by mapping over examples."""
     import torch
 
     gradient = torch.func.vmap(torch.func.grad(_loss_of_one(model, loss)), in_dims=(None, 0, 0), randomness="different")
@@ -186,6 +187,7 @@ def _by_loop(
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
     inputs: torch.Tensor,
     targets: torch.Tensor,
+    *,
     bound: float,
     parameters: dict[str, torch.Tensor],
     order: int,

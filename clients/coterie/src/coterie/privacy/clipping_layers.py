@@ -1,7 +1,7 @@
 """Clipped per-example gradients of plain stacks of linear layers, without forming any example's gradient.
 
-An example's gradient of a linear layer is the outer product of what comes back to it and what went into it. Its norm,
-L1 or L2, is the product of theirs, and the sum over examples, each scaled, is one matrix product.
+An example's gradient of a linear layer is the outer product of the loss derivative at its output and its input. Its L1
+or L2 norm is the product of their norms, and the scaled sum over examples is one matrix product.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ELEMENTWISE = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.Identity, nn.Flatten)
 
 @dataclass(frozen=True, slots=True)
 class LinearPass:
-    """What one linear layer saw of a batch.
+    """Inputs and output derivatives of one linear layer for a batch.
 
     Attributes:
         weight, bias: the parameters' names; None for one that is not trained.
@@ -38,7 +38,7 @@ class LinearPass:
         return norms
 
     def add_to(self, total: dict[str, torch.Tensor], factors: torch.Tensor) -> None:
-        """Adds the examples' gradients, each times its factor."""
+        """Add the examples' gradients, each times its factor, to `total`."""
         scaled = factors[:, None] * self.came_back
         if self.weight:
             total[self.weight] += scaled.T @ self.went_in
@@ -47,9 +47,9 @@ class LinearPass:
 
 
 def is_plain_stack(model: nn.Module, inputs: torch.Tensor) -> bool:
-    """Whether the model is nothing but linear layers, each used once on flat examples, and functions of single values.
+    """Whether the model consists of linear layers, each used once on flat examples, and elementwise functions.
 
-    Such a model cannot mix examples, so a whole batch may go through it at once.
+    Such a model cannot mix examples, so a whole batch may pass through it at once.
     """
     layers = _layers(model)
     if model._forward_hooks or model._forward_pre_hooks:
@@ -74,7 +74,7 @@ def passes(
     inputs: torch.Tensor,
     targets: torch.Tensor,
 ) -> list[LinearPass]:
-    """One pass forward and back of a batch through a plain stack; layers without trained parameters are left out."""
+    """Run a batch forward and back through a plain stack; omit layers without trained parameters."""
     names = {id(value): name for name, value in model.named_parameters() if value.requires_grad}
     value, seen = inputs, list[tuple[str | None, str | None, torch.Tensor, torch.Tensor]]()
     with torch.enable_grad():

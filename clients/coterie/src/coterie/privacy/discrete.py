@@ -1,7 +1,7 @@
 """Exact samplers of whole numbers: the discrete Gaussian and the discrete Laplace law, vectorised.
 
-Floating-point noise betrays what it hides: the low bits of value + noise tell which value it was. Here noise is a whole
-number whose law is known to 2^-100, drawn from a cryptographic stream; no generator of numpy's is involved.
+Floating-point noise leaks what it hides: the low bits of value + noise identify the value. Here noise is a whole number
+whose law is known to 2^-100, drawn from a cryptographic stream; no generator of numpy's is involved.
 
 A `Table` holds cuts, floor(2^128·P(Y ≤ v)), computed in 60-digit decimals. A 64-bit word is looked up by the high
 halves of the cuts; where it equals one, a further word decides by the low halves, so a draw is as good as one of 128
@@ -32,18 +32,18 @@ Integers = NDArray[np.int64]
 
 LEAST_SIGMA, MOST_SIGMA = 16.0, 2.0**40
 MOST_BASE = 512.0
-"""Widest Gaussian that gets a table of its own."""
+"""Widest Gaussian with a single table."""
 _SMOOTH = 100.0 / (2.0 * math.pi**2)
 _TAIL = 13.6
-"""Deviations a table reaches: P(|Y| > 13.6σ) < 2^-137."""
+"""Standard deviations that a table covers: P(|Y| > 13.6σ) < 2^-137."""
 _LAPLACE_RADIX = 1024
 _LAPLACE_TAIL = 100
-"""Scales a geometric variable reaches: e^-100 < 2^-144."""
+"""Scales that a geometric variable's tables cover: e^-100 < 2^-144."""
 _CUT_BITS = 128
 _LOW_WORD = (1 << 64) - 1
 _GUIDE_BITS = 16
 _CHUNK = 1 << 16
-"""Draws made at a time: words and guide stay in the processor's cache."""
+"""Draws per chunk; words and guide fit the processor's cache."""
 
 
 class Table:
@@ -67,7 +67,7 @@ class Table:
         return self.look_up(stream.words(count), lambda: int(stream.words(1)[0]))
 
     def look_up(self, words: NDArray[np.uint64], further: Callable[[], int]) -> Integers:
-        """The value of each word; `further` gives one more word where a word alone does not tell."""
+        """Return the value of each word; `further` supplies another word where one word does not decide."""
         result: Integers = self._guide[words >> np.uint64(64 - _GUIDE_BITS)].astype(np.int64)
         open_places = np.flatnonzero(result < 0)
         if len(open_places):
@@ -89,7 +89,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class NoisePlan:
-    """How a Gaussian of deviation σ is put together: Σ_{j<digits} radix^j·Y_j, each Y_j of deviation `base`."""
+    """Decomposition of a Gaussian of deviation σ: Σ_{j<digits} radix^j·Y_j, each Y_j of deviation `base`."""
 
     sigma: float
     radix: int
@@ -108,7 +108,7 @@ class NoisePlan:
 
 
 def plan_noise(sigma: float) -> NoisePlan:
-    """The least number of digits for which a table serves, and the largest radix that keeps every step exact."""
+    """Choose the fewest digits with a narrow enough table, and the largest radix that keeps every step exact."""
     if not LEAST_SIGMA <= sigma <= MOST_SIGMA:
         raise ValueError(f"the sampler serves deviations from 16 to 2^40 grid steps, got {sigma}; choose another grid")
     digits, radix = 1, 1
@@ -120,7 +120,7 @@ def plan_noise(sigma: float) -> NoisePlan:
 
 @lru_cache(maxsize=16)
 def gaussian_table(variance: Decimal) -> Table:
-    """N_Z(0, variance) on |v| ≤ ⌈13.6·√variance⌉. Up to 30 ms; kept for the next release."""
+    """Make the table of N_Z(0, variance) on |v| ≤ ⌈13.6·√variance⌉; takes up to 30 ms and is cached."""
     with localcontext(_decimals()):
         deviation = float(variance.sqrt())
         highest = math.ceil(_TAIL * deviation)
@@ -134,18 +134,18 @@ def gaussian_table(variance: Decimal) -> Table:
 
 
 def keep_tables(count: int) -> None:
-    """Keeps the tables of so many deviations, a megabyte each, instead of a device's few. Draws are the same.
+    """Cache the tables of `count` deviations, 1 MB each; draws do not change.
 
-    For simulations: many devices in one process, each with noise of its own, would make all of them in every round.
+    For simulations: many devices with different noise in one process would otherwise recompute their tables each round.
     """
     global gaussian_table
     gaussian_table = lru_cache(maxsize=count)(gaussian_table.__wrapped__)
 
 
 def discrete_gaussian(count: int, sigma: float, stream: Stream) -> Integers:
-    """Independent draws of N_Z(0, σ²), 16 ≤ σ ≤ 2^40, within 2^-100 of the law each.
+    """Draw `count` independent values of N_Z(0, σ²), 16 ≤ σ ≤ 2^40, each within 2^-100 of the law.
 
-    A million draws take 30 to 150 ms, by the number of digits.
+    A million draws take 30 to 150 ms, depending on the number of digits.
     """
     plan = plan_noise(sigma)
     table = gaussian_table(plan.variance)
@@ -157,7 +157,7 @@ def discrete_gaussian(count: int, sigma: float, stream: Stream) -> Integers:
 
 @lru_cache(maxsize=16)
 def geometric_tables(scale: float) -> tuple[Table, ...]:
-    """One table for each digit, lowest first, of P(x) ∝ exp(−x/scale), x ≥ 0."""
+    """Make one table per digit, lowest first, of P(x) ∝ exp(−x/scale), x ≥ 0."""
     if not (0.0 < scale <= MOST_SIGMA):
         raise ValueError(f"the sampler serves scales above 0 and up to 2^40 grid steps, got {scale}; use another grid")
     digits = 1
@@ -170,7 +170,7 @@ def geometric_tables(scale: float) -> tuple[Table, ...]:
 
 
 def discrete_laplace(count: int, scale: float, stream: Stream) -> Integers:
-    """Independent draws of P(x) ∝ exp(−|x|/scale), scale in grid steps, within 2^-100 of the law each."""
+    """Draw `count` independent values of P(x) ∝ exp(−|x|/scale), scale in grid steps, each within 2^-100 of the law."""
     tables = geometric_tables(scale)
 
     def draw(size: int) -> Integers:
@@ -227,7 +227,7 @@ def _decimals() -> Context:
 
 
 def _gaussian_weights(variance: Decimal, highest: int) -> list[Decimal]:
-    """exp(−v²/2·variance) for v = 0..highest, each from the one before: two products instead of an exponential."""
+    """exp(−v²/2·variance) for v = 0..highest, each from the previous one by two products instead of an exponential."""
     weight, step, ratio = Decimal(1), (-1 / (2 * variance)).exp(), (-1 / variance).exp()
     weights = []
     for _ in range(highest + 1):
@@ -242,11 +242,11 @@ def _table_of_weights(ratio: Decimal) -> Table:
     for _ in range(_LAPLACE_RADIX):
         weights.append(weight)
         weight *= ratio
-    # Added from the small end, as P(Y > y), and turned round.
+    # tails[y] ∝ P(Y ≥ y), summed from the small end for precision.
     tails = list(_running(reversed(weights)))[::-1]
     scale = Decimal(1 << _CUT_BITS) / tails[0]
     cuts = [_floor(Decimal(1 << _CUT_BITS) - tail * scale) for tail in tails[1:]]
-    return Table(0, [cut for cut in cuts if cut < 1 << _CUT_BITS])  # beyond lie values of chance 0
+    return Table(0, [cut for cut in cuts if cut < 1 << _CUT_BITS])  # values beyond have probability 0
 
 
 def _running(values: Iterable[Decimal]) -> Iterable[Decimal]:

@@ -1,6 +1,6 @@
-"""Files that only their owner may read: refusing wide permissions, creating narrow ones, replacing them whole.
+"""Files that only their owner may read: checks of permissions, creation and atomic replacement.
 
-Those that are databases are changed in transactions that are on disk when they end.
+Transactions of database files are on disk when they end.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from pathlib import Path
 
 
 class WidePermissions(Exception):
-    """A private file that other users of this machine may read or write."""
+    """Other users of this machine may read or write a private file."""
 
 
 def refuse_wide_permissions(path: Path) -> None:
-    """Raise `WidePermissions` when group or others may do anything with the file."""
+    """Raise `WidePermissions` if group or others have any permission on the file."""
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
         raise WidePermissions(
             f"{path} has mode {mode:04o}, so other users of this machine could read it; "
-            f"run `chmod 600 {path}`, and replace its keys if somebody may have"
+            f"run `chmod 600 {path}`, and replace its keys if another user may have read them"
         )
 
 
 def create_private_file(path: Path) -> bool:
-    """Create an empty file of mode 0600, and its folder of mode 0700; False when the file is already there."""
+    """Create an empty file of mode 0600 in a folder of mode 0700; return False if the file exists."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -38,10 +38,10 @@ def create_private_file(path: Path) -> bool:
 
 
 def write_private_file(path: Path, content: bytes, *, replace: bool) -> None:
-    """Write the whole file or nothing, mode 0600, on disk before returning.
+    """Write a file of mode 0600 atomically and flush it to disk.
 
-    The content goes to a neighbour file first, so that a crash leaves the old file or the new one. Without `replace`
-    an existing file is kept and FileExistsError is raised, also when two processes race.
+    The content goes to a temporary file first, so that a crash leaves the old file or the new one. Without `replace`
+    an existing file stays and FileExistsError is raised, also when two processes race.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
@@ -63,10 +63,9 @@ def write_private_file(path: Path, content: bytes, *, replace: bool) -> None:
 
 @contextlib.contextmanager
 def transaction(path: Path, *, secure_delete: bool = False) -> Iterator[sqlite3.Connection]:
-    """A transaction of a database that is there, wholly on disk at the end of the block or undone.
+    """Open a transaction of an existing database; it is on disk at the end of the block, or rolled back.
 
-    A file that was deleted meanwhile is an error, not a new and empty one that has forgotten everything. With
-    `secure_delete` what is deleted is overwritten.
+    A missing file is an error: an empty new one would have lost its records. `secure_delete` overwrites deleted rows.
     """
     address = path.absolute().as_uri() + "?mode=rw"
     with contextlib.closing(sqlite3.connect(address, uri=True, timeout=30.0, isolation_level=None)) as database:

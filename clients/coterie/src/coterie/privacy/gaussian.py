@@ -1,4 +1,4 @@
-"""How much Gaussian noise buys an (ε, δ) guarantee, by the paper's formula and exactly.
+"""How much Gaussian noise gives an (ε, δ) guarantee, by the paper's formula and exactly.
 
 A *noise multiplier* σ is the standard deviation of the noise divided by the L2 sensitivity of what is released. Two
 calibrations: [SCFL] eq (9), σ = √(2 ln(1.25/δ))/ε, whose proof needs ε ≤ 1; and the exact one, which solves
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from coterie.privacy import zcdp
 from coterie.privacy.preconditions import check_delta, check_not_negative, check_positive
 
-# The root is widened by this factor, far more than its own error, so that rounding never sells noise short.
+# Widens the root by far more than its error, so that rounding never yields too little noise.
 _SAFETY = 1.0 + 1e-11
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -32,7 +32,7 @@ def paper_multiplier(epsilon: float, delta: float) -> float:
     """Noise multiplier of [SCFL] eq (9), √(2 ln(1.25/δ))/ε; a guarantee only for ε ≤ 1.
 
     Unlike [SCFL], which uses it up to ε = 41, real tasks use `exact_multiplier`: at ε = 41 the formula's true δ is
-    6 % where 1e-6 is claimed. Infinite ε asks for no noise and gives 0.
+    6 % where 1e-6 is claimed. Infinite ε gives 0.
     """
     check_positive("epsilon", epsilon)
     check_delta(delta)
@@ -70,8 +70,8 @@ def exact_epsilon(multiplier: float, delta: float) -> float:
 def exact_multiplier(epsilon: float, delta: float) -> float:
     """Smallest noise multiplier σ for which the Gaussian mechanism is (ε, δ) private.
 
-    Solves δ(σ, ε) = δ on a bracket: zero-concentrated privacy gives a multiplier that always suffices, as does the one
-    of ε = 0, and halving it soon gives one that does not. Sound for every ε > 0; infinite ε gives 0.
+    Solves δ(σ, ε) = δ on a bracket: the multipliers of zero-concentrated privacy and of ε = 0 always suffice, and
+    repeated halving gives one that does not. Sound for every ε > 0; infinite ε gives 0.
 
     Examples:
         >>> round(exact_multiplier(1.0, 1e-5), 4)
@@ -120,7 +120,7 @@ def exact_multipliers(epsilons: NDArray[np.float64], delta: float) -> NDArray[np
 def _enough_at_none(delta: float) -> float:
     """A multiplier that suffices for (0, δ), and so at every ε: δ(σ, 0) = 2Φ(1/2σ) − 1 < 1/(σ√2π).
 
-    By zero-concentrated privacy it would grow without bound as ε falls, and at last be no number.
+    The bound of zero-concentrated privacy alone grows without limit as ε falls, until it overflows.
     """
     return 1.01 / (delta * math.sqrt(2.0 * math.pi))
 

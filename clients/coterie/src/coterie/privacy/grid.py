@@ -1,19 +1,19 @@
 """Releases on a grid: a vector, a query or a survey's answer, rounded to multiples of 2^-scale and noised exactly.
 
-Whatever leaves a device with noise is made here in whole numbers; the float that is sent is a function of that whole
-number alone, so no bit of it tells more than the whole number does.
+Every noised release is computed here in whole numbers; the float that is sent is a function of that whole number alone,
+so its bits reveal nothing more.
 
-**Why the Gaussian charge is honest.** Let k be the rounded value and B the most its L2 norm can change, both in grid
-steps. Released is k + N with N from N_Z(0, V) in every element, V = (zB)² + 16. Round a real y to the whole number x
+**Why the Gaussian charge is correct.** Let k be the rounded value and B the most its L2 norm can change, both in grid
+steps. The release is k + N with N from N_Z(0, V) in every element, V = (zB)² + 16. Round a real y to the whole number x
 with weights ∝ exp(−(x − y)²/32); their sum is the same for all y but for a factor 1 ± 2e^-315 (Poisson summation,
 2π²·16 > 315). Applied to y = k + N(0, V − 16), this gives P(x) ∝ ∫ exp(−(y − k)²/2(V − 16))·exp(−(x − y)²/32) dy ∝
 exp(−(x − k)²/2V), which is k + N_Z(0, V). So the release is, to 300 digits, post-processing of the continuous Gaussian
 release k + N(0, (zB)²), whose noise multiplier is z: `gaussian_charge(…, z)` holds, and composes as such. Taking V =
-(zB)² alone would sell δ short by up to 4 % on a coarse grid; the 16 pays for that. The sampler adds at most 2^-100 to δ
-for each element.
+(zB)² alone would understate δ by up to 4 % on a coarse grid; the 16 makes up for that. The sampler adds at most 2^-100
+to δ per element.
 
-Rounding never lengthens a clipped vector: it is clipped √d/2 + 1 steps short, and the bound is checked in whole
-numbers.
+Rounding never lengthens a clipped vector beyond its bound: the vector is clipped √d/2 + 1 steps short, and the bound is
+checked in whole numbers.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ Floats = NDArray[np.float64]
 KERNEL_VARIANCE = 16.0
 """Grid steps squared by which a discrete Gaussian must be wider than the continuous one it is charged as."""
 _FINE = 4096.0
-"""Steps of the bound for each unit of √d: clipping short of the bound costs 1/8192 of it."""
+"""Steps of the bound per √d: clipping short of the bound costs 1/8192 of it."""
 _NOISE_STEPS = 1024.0
-"""Least deviation, in steps, of a release that chooses its own grid."""
+"""Least noise deviation, in steps, of a release that chooses its grid."""
 _ANSWER_BITS = 32
 _SHORTER = 1.0 - 2.0**-50
-"""What a root of doubles is shortened by, more than its own error."""
+"""Shortens a square root of doubles by more than its error."""
 _LIMB = 21
 
 
@@ -51,7 +51,7 @@ _LIMB = 21
 def rounded(change: NDArray[Any], clip_norm: float, scale: int, weight: float = 1.0) -> Integers:
     """weight·change in steps of 2^-scale, as whole numbers of L2 norm at most clip_norm·2^scale, exactly.
 
-    All zeros where anything is not finite: declining would tell of the data.
+    All zeros if any value is not finite, because declining would reveal it.
     """
     bound = math.ldexp(check_positive("clip norm", clip_norm), scale)
     limit = bound - math.sqrt(change.size) / 2.0 - 1.0
@@ -75,7 +75,7 @@ def rounded(change: NDArray[Any], clip_norm: float, scale: int, weight: float = 
 def counted(change: NDArray[Any], joint: float, scale: int, weight: float = 1.0) -> Integers:
     """weight·change in steps of 2^-scale, clipped, and the bit behind it; of L2 norm at most joint·2^scale, exactly.
 
-    A change that is not finite is told as zeros and as not within.
+    A change that is not finite counts as zeros and as not within the clip norm.
     """
     bound, one = math.ldexp(check_positive("clip norm", joint), scale), amplitude(joint, scale)
     inner = math.sqrt(bound * bound - float(one) * float(one)) * _SHORTER
@@ -90,7 +90,7 @@ def counted(change: NDArray[Any], joint: float, scale: int, weight: float = 1.0)
 
 def squared_norm(values: Integers) -> int:
     """Σ v², exactly, for |v| < 2^62."""
-    # In limbs of 21 bits every product has 42, and two million of them fit a 64-bit sum.
+    # Products of 21-bit limbs have 42 bits, and two million of them fit a 64-bit sum.
     total, mask = 0, (1 << _LIMB) - 1
     for start in range(0, values.size, 1 << _LIMB):
         size = np.abs(values[start : start + (1 << _LIMB)])
@@ -114,10 +114,10 @@ def _norm(steps: Floats) -> float:
 
 
 def noised(values: NDArray[np.floating[Any]], clip_norm: float, multiplier: float, stream: Stream) -> Floats:
-    """values, clipped to an L2 norm of `clip_norm`, with Gaussian noise of deviation multiplier·clip_norm.
+    """Clip values to an L2 norm of `clip_norm` and add Gaussian noise of deviation multiplier·clip_norm.
 
-    Honest for `gaussian_charge(…, multiplier)` where a contribution is left out (zeros in its place), and at four times
-    that ρ where it is replaced. What is not finite is released as noise around zeros.
+    Costs `gaussian_charge(…, multiplier)` for a contribution left out (zeros in its place), four times that ρ for one
+    replaced. Values that are not finite are released as noise around zeros.
 
     Returns:
         multiples of a power of two in the shape of `values`. Casting them to float32 is post-processing, and leaves
@@ -126,13 +126,13 @@ def noised(values: NDArray[np.floating[Any]], clip_norm: float, multiplier: floa
     scale = scale_for(clip_norm, multiplier, values.size)
     whole = rounded(values, clip_norm, scale)
     whole += discrete_gaussian(values.size, sigma_for(math.ldexp(clip_norm, scale), multiplier), stream)
-    return _told(whole, scale, values.shape)
+    return _to_floats(whole, scale, values.shape)
 
 
 def noised_tensors(
     tensors: Mapping[str, NDArray[np.floating[Any]]], clip_norm: float, multiplier: float, stream: Stream
 ) -> dict[str, NDArray[np.floating[Any]]]:
-    """`noised` for tensors clipped as one vector, each returned in its own shape and type."""
+    """`noised` for tensors clipped as one vector, each returned in its shape and type."""
     if not tensors:
         return {}
     flat = noised(
@@ -151,9 +151,9 @@ def noised_tensors(
 def noised_and_counted(
     change: NDArray[np.floating[Any]], clip_norm: float, multiplier: float, stream: Stream
 ) -> tuple[NDArray[np.float64], float]:
-    """A change clipped to `clip_norm` with noise of deviation multiplier·K, and whether it was within it, noised alike.
+    """Clip a change to `clip_norm`; return it and the bit "was within", both with noise of deviation multiplier·K.
 
-    Honest for `gaussian_charge(…, multiplier)` where the device is left out.
+    Costs `gaussian_charge(…, multiplier)` for the device left out.
     """
     joint = joint_norm(clip_norm)
     scale = scale_for(joint, multiplier, change.size + 1)
@@ -163,27 +163,27 @@ def noised_and_counted(
 
 
 def noised_query(values: NDArray[np.floating[Any]], sensitivity: float, multiplier: float, stream: Stream) -> Floats:
-    """values with Gaussian noise of deviation multiplier·sensitivity, nothing clipped: a sum of clipped gradients.
+    """Add Gaussian noise of deviation multiplier·sensitivity to a query's answer, such as a sum of clipped gradients.
 
     `sensitivity` bounds the L2 distance of `values`, as computed, between neighbouring data sets. Rounding both ends
-    adds at most √d steps to it, for which the noise is widened (by 1/4096).
+    adds at most √d steps to it; the noise is widened by 1/4096 to cover them.
     """
     if not np.isfinite(values).all():
-        raise ValueError("a query's answer holds NaN or infinity; clip each example before adding up")
+        raise ValueError("a query's answer holds NaN or infinity; clip each example before the sum")
     scale = scale_for(sensitivity, multiplier, values.size)
     bound = math.ldexp(sensitivity, scale) + math.sqrt(values.size)
     whole = _whole(values, scale)
     whole += discrete_gaussian(values.size, sigma_for(bound, multiplier), stream)
-    return _told(whole, scale, values.shape)
+    return _to_floats(whole, scale, values.shape)
 
 
 def noised_share(share: float, variance: float, stream: Stream) -> float:
-    """A survey's answer, as a share of the question's range in [0, 1], with Gaussian noise of this variance.
+    """Add Gaussian noise of this variance to a survey's answer, a share of the question's range in [0, 1].
 
-    Honest for `gaussian_charge(…, √variance)`: an answer moves by 1 at most.
+    Costs `gaussian_charge(…, √variance)`: an answer moves by 1 at most.
     """
     if not 0.0 <= share <= 1.0:
-        raise ValueError("an answer is told as a share of the range, from 0 to 1")  # the answer itself is private
+        raise ValueError("an answer must be a share of the range, from 0 to 1")  # no value: it is private
     deviation = math.sqrt(check_positive("variance", variance))
     if not math.isfinite(deviation):
         raise ValueError(f"noise needs a finite variance, got {variance}; a device with infinite noise sends nothing")
@@ -194,9 +194,9 @@ def noised_share(share: float, variance: float, stream: Stream) -> float:
 
 
 def laplaced(values: NDArray[np.floating[Any]], sensitivity: float, epsilon: float, stream: Stream) -> Floats:
-    """values with discrete Laplace noise of scale sensitivity/epsilon, ε-private for L1 sensitivity `sensitivity`.
+    """Add discrete Laplace noise of scale sensitivity/epsilon: ε-private for L1 sensitivity `sensitivity`.
 
-    Rounding both ends adds at most one step for each element, for which the noise is widened (by 1/4096). A
+    Rounding both ends adds at most one step per element; the noise is widened by 1/4096 to cover them. A
     whole-number vector of L1 sensitivity Δ with noise of P(x) ∝ exp(−ε|x|/Δ) is ε-private exactly.
     """
     if not np.isfinite(values).all():
@@ -210,14 +210,14 @@ def laplaced(values: NDArray[np.floating[Any]], sensitivity: float, epsilon: flo
         raise ValueError(f"no grid serves {values.size} elements at ε = {epsilon:g}; ask for less noise")
     whole = _whole(values, scale)
     whole += discrete_laplace(values.size, steps, stream)
-    return _told(whole, scale, values.shape)
+    return _to_floats(whole, scale, values.shape)
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
 def scale_for(bound: float, multiplier: float, elements: int) -> int:
-    """Bits after the point: fine enough for the vector and for the noise. Depends on no data."""
+    """Choose the bits after the point, fine enough for the vector and the noise; independent of the data."""
     check_positive("bound", bound)
     check_positive("noise multiplier", multiplier)
     wanted = max(_FINE * math.sqrt(elements), _NOISE_STEPS / multiplier) / bound
@@ -233,7 +233,7 @@ def scale_for(bound: float, multiplier: float, elements: int) -> int:
 
 def sigma_for(bound: float, multiplier: float) -> float:
     """√((z·B)² + 16), in steps; the charge's multiplier is then z."""
-    # A relative 2^-50 more than any rounding of this line can take away.
+    # The relative 2^-50 exceeds the rounding error of this line.
     return math.sqrt((multiplier * bound) ** 2 + KERNEL_VARIANCE) * (1.0 + 2.0**-50)
 
 
@@ -244,5 +244,5 @@ def _whole(values: NDArray[np.floating[Any]], scale: int) -> Integers:
     return steps.astype(np.int64)
 
 
-def _told(whole: Integers, scale: int, shape: tuple[int, ...]) -> Floats:
+def _to_floats(whole: Integers, scale: int, shape: tuple[int, ...]) -> Floats:
     return np.ldexp(whole.astype(np.float64), -scale).reshape(shape)

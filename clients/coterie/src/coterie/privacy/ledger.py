@@ -1,8 +1,8 @@
-"""The device's own record of every release, across tasks and restarts, and the limit nothing may cross.
+"""The device's own record of every release, across tasks and restarts, and the limit that no release may cross.
 
-A device charges a release *before* it sends anything. The ledger is one SQLite file of mode 0600 that is on disk when
-a call returns; killed at any moment it holds a charge wholly or not at all. It keeps a running `Loss` beside the
-history, so that a charge costs the same after ten rounds or ten million.
+A device charges a release *before* it sends it. The ledger is one SQLite file of mode 0600; a call returns when the
+file is on disk, and a crash at any moment leaves a charge complete or absent. A running `Loss` beside the history keeps
+the time of a charge independent of the number of releases.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ __all__ = [
 ]
 
 Beside: TypeAlias = Callable[[sqlite3.Connection], object]
-"""Something written together with a charge."""
+"""Writes rows in the transaction of a charge."""
 
 
 class PrivacyLedger:
-    """A device's privacy account in one file; safe to use from several threads and processes at once.
+    """A device's privacy account in one file; safe for use by several threads and processes.
 
-    A repeated charge of the same bytes is free, because sent twice they tell nothing new. Other bytes under the same
-    name are another release and charged as such, under the name with a number behind it: "update#2". A charge that
-    names no bytes is bound by its name: whoever makes it answers for there being one release of that name.
+    Charging the same bytes again is free, because sending them twice reveals nothing new. Other bytes under the same
+    name are another release, charged under a numbered name: "update#2". A charge without a digest is identified by its
+    name alone: the caller guarantees that there is one release of that name.
     """
 
     def __init__(self, path: Path, limit: Limit | None = None, clock: Callable[[], float] = time.time) -> None:
-        """Open or create the ledger; a limit given here replaces the one in the file (at first `DEFAULT_LIMIT`)."""
+        """Open or create the ledger; `limit` replaces the limit in the file, which is `DEFAULT_LIMIT` at first."""
         self._path, self._clock = path, clock
         if not create_private_file(path):
             refuse_wide_permissions(path)
@@ -75,43 +75,43 @@ class PrivacyLedger:
 
     @property
     def limit(self) -> Limit:
-        """The owner's limit as stored in the file."""
+        """The limit in the file."""
         with self._transaction() as database:
             return rows.limit(database)
 
     @property
     def is_owners(self) -> bool:
-        """Whether the limit is the owner's word; the default is not."""
+        """Whether the owner set the limit, which is not so for the default."""
         with self._transaction() as database:
             return rows.is_owners(database)
 
     def set_limit(self, limit: Limit) -> None:
-        """Replace the limit; a limit below what is spent refuses everything from now on."""
+        """Replace the limit; below the ε already spent it refuses every further release."""
         with self._transaction() as database:
             rows.keep_limit(database, limit)
 
     def spent(self) -> Spent:
-        """What has been spent and reserved."""
+        """Return what has been spent and reserved."""
         with self._transaction() as database:
             return rows.running(database).spent(rows.limit(database))
 
     def epsilons(self) -> dict[Question, float]:
-        """ε spent and reserved at the limit's δ, for every question; raw releases are not part of it."""
+        """Return ε spent and reserved at the limit's δ for every question; raw releases do not count."""
         with self._transaction() as database:
             delta = rows.limit(database).delta
             return {question: loss.epsilon(delta) for question, loss in rows.running(database).losses.items()}
 
     @property
     def unknown(self) -> int:
-        """Releases that are missing from this ledger: it was put back from a backup made before them.
+        """Number of releases missing from this ledger because it was restored from an older backup.
 
-        They are counted in a file beside it. Where that was put back too, nobody here can know.
+        A count file beside the ledger reveals them; if that file was restored too, they stay unknown.
         """
         with self._transaction() as database:
             return self._missing(rows.running(database))
 
     def preview(self, charges: Iterable[Charge]) -> Spent:
-        """What would have been spent after these charges; nothing is written and nothing is refused."""
+        """Return what would be spent after these charges; write and refuse nothing."""
         with self._transaction() as database:
             running = rows.running(database)
             for charge in charges:
@@ -120,7 +120,7 @@ class PrivacyLedger:
             return running.spent(rows.limit(database))
 
     def rounds_within(self, multiplier: float, rounds: int) -> int:
-        """How many of so many releases of a device's update, all with this noise, the limit allows from now on."""
+        """Return how many of `rounds` further releases of a device's update with this noise the limit allows."""
         with self._transaction() as database:
             limit, running = rows.limit(database), rows.running(database)
         one = limit.question.loss(gaussian_charge("any", 0, "update", "device", multiplier))
@@ -137,7 +137,7 @@ class PrivacyLedger:
         return least
 
     def check(self, charge: Charge, *, consented: bool = False) -> None:
-        """Raise `BudgetExceeded` where one more such release would cross the limit; nothing is written."""
+        """Raise `BudgetExceeded` if one more such release would cross the limit; write nothing."""
         with self._transaction() as database:
             limit, before = rows.limit(database), rows.running(database)
             if rows.may_be_raw(database, charge, consented):
@@ -145,20 +145,20 @@ class PrivacyLedger:
             refuse(charge, before.spent(limit), before.plus(charge).spent(limit), limit)
 
     def charge(self, charge: Charge, *, consented: bool = False, beside: Beside | None = None) -> Receipt:
-        """Charge a release for good; call this before anything is sent. Raises `BudgetExceeded` beyond the limit.
+        """Charge a release; call this before sending it. Raise `BudgetExceeded` beyond the limit.
 
-        `consented` permits a raw release where the owner has set no limit: the task said that it would be raw.
-        `beside` is done in the same transaction: both stand in the file, or neither.
+        `consented` permits a raw release where the owner has set no limit, because the owner joined a task of raw
+        updates. `beside` writes in the same transaction.
         """
         return self._add(charge, "spent", consented, beside)
 
     def note(self, beside: Beside) -> None:
-        """Does something in a transaction of this file, where there is nothing to charge."""
+        """Write rows in a transaction of this file without a charge."""
         with self._transaction() as database:
             beside(database)
 
     def sums_alone(self) -> tuple[int, float]:
-        """Secure sums with noise so far, and their ρ if t clerks worked with the platform: by own noise alone."""
+        """Return the number of noised secure sums, and their ρ if t clerks and the platform collude."""
         from coterie.secure_sums import notes
 
         with self._transaction() as database:
@@ -166,11 +166,11 @@ class PrivacyLedger:
             return notes.alone(database)
 
     def reserve(self, charge: Charge) -> Receipt:
-        """Set a charge aside; it counts until `release`, and `charge` of the same makes it final."""
+        """Reserve a charge; it counts until `release`, and `charge` of the same release makes it final."""
         return self._add(charge, "reserved")
 
     def release(self, charge: Charge) -> bool:
-        """Give back a reservation of which nothing was sent; False when there is none. Final charges stay."""
+        """Drop a reservation of an unsent release and return whether there was one; final charges stay."""
         with self._transaction() as database:
             done = database.execute(
                 "DELETE FROM charges WHERE task = ? AND round = ? AND purpose = ? AND state = 'reserved'",
@@ -178,14 +178,14 @@ class PrivacyLedger:
             )
             if done.rowcount:
                 missing = self._missing(rows.running(database))
-                # Sums are made anew rather than subtracted: subtraction would leave rounding behind.
+                # Recompute the totals: subtraction would leave rounding errors.
                 fewer = rows.recomputed(database)
                 rows.store(database, fewer)
                 write_private_file(self._count, str(fewer.made + missing).encode(), replace=True)
             return bool(done.rowcount)
 
     def history(self, task: str | None = None, round: int | None = None) -> list[Entry]:
-        """All charges, or one task's, or those of one of its rounds, oldest first."""
+        """List all charges, those of one task, or those of one of its rounds, oldest first."""
         with self._transaction() as database:
             return list(rows.entries(database, task, round))
 
@@ -209,7 +209,7 @@ class PrivacyLedger:
             missing = self._missing(before)
             rows.store(database, after)
             receipt = Receipt(after.spent(limit), repeated=False, charge=charge)
-        # After the charge: killed in between, the count is behind, which says nothing; ahead it would accuse.
+        # After the charge: a crash in between leaves the count too low, which is harmless; too high reports a loss.
         if after.made + missing > self._counted():
             write_private_file(self._count, str(after.made + missing).encode(), replace=True)
         return receipt
@@ -235,7 +235,7 @@ class PrivacyLedger:
         except sqlite3.OperationalError as error:
             raise LedgerUnavailable(
                 f"the privacy ledger {self._path} is not available ({error}), so nothing may be sent; "
-                "check that the file is there, that the disk has room, and try again"
+                "check that the file exists and the disk has room, and try again"
             ) from error
         except sqlite3.DatabaseError as error:
             raise LedgerUnreadable(

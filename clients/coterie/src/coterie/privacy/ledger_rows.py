@@ -15,8 +15,8 @@ from coterie.privacy import renyi
 from coterie.privacy.accounting import Charge, Loss, Question
 from coterie.privacy.spending import DEFAULT_LIMIT, EMPTY, ChargeConflict, Entry, Limit, Running, State
 
-_FORMAT = hashlib.sha256(b"2" + renyi.ORDERS.tobytes()).hexdigest()
-"""Of the running totals, which a ledger of another format makes anew from its history."""
+_FORMAT = hashlib.sha256(b"3" + renyi.ORDERS.tobytes()).hexdigest()
+"""Format of the running totals; a ledger of another format recomputes them from its history."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS charges (
@@ -24,14 +24,14 @@ CREATE TABLE IF NOT EXISTS charges (
     body TEXT NOT NULL, state TEXT NOT NULL, charged_at REAL NOT NULL, UNIQUE (task, round, purpose));
 CREATE TABLE IF NOT EXISTS losses (
     unit TEXT NOT NULL, adjacency TEXT NOT NULL, gaussian_rho REAL NOT NULL, orders BLOB NOT NULL, pure REAL NOT NULL,
-    delta REAL NOT NULL, PRIMARY KEY (unit, adjacency));
+    PRIMARY KEY (unit, adjacency));
 CREATE TABLE IF NOT EXISTS counts (
     only INTEGER PRIMARY KEY CHECK (only = 1), releases INTEGER NOT NULL, raw INTEGER NOT NULL);
 """
 
 
 def prepare(database: sqlite3.Connection) -> None:
-    """Makes the tables, and the running totals anew where they are of another format."""
+    """Create the tables; recompute the running totals if they have another format."""
     for statement in _SCHEMA.split(";")[:-1]:
         database.execute(statement)
     if _setting(database, "orders") != _FORMAT:
@@ -40,12 +40,12 @@ def prepare(database: sqlite3.Connection) -> None:
 
 
 def may_be_raw(database: sqlite3.Connection, charge: Charge, consented: bool) -> bool:
-    """Whether a raw release is allowed by its task's word: the owner has set no limit."""
+    """Whether joining the task consented to a raw release and the owner has set no limit that overrides it."""
     return charge.mechanism == "raw" and consented and not is_owners(database)
 
 
 def named(database: sqlite3.Connection, charge: Charge) -> Charge:
-    """The charge under the name its bytes have, or the first that is free."""
+    """Return the charge under the name its bytes already have, or else under the first free name."""
     if not charge.digest:
         return charge
     purpose = charge.purpose
@@ -54,45 +54,43 @@ def named(database: sqlite3.Connection, charge: Charge) -> Charge:
         if known is None or charge_of(known).digest == charge.digest:
             return charge
         charge = dataclasses.replace(charge, purpose=f"{purpose}#{number}")
-    raise AssertionError  # counting does not end
+    raise AssertionError  # itertools.count is infinite
 
 
 def settle(database: sqlite3.Connection, charge: Charge, known: str, state: State) -> None:
-    """Heeds a charge that stands in the ledger already; raises `ChargeConflict` where it is another."""
+    """Make a recorded charge final where `state` says so; raise `ChargeConflict` if its cost differs."""
     before = charge_of(known)
     if not charge.digest and _cost(before) != _cost(charge):
         raise ChargeConflict(
             f"{charge.purpose} of task {charge.task} round {charge.round} was already charged as {before}; "
-            "a second release on the same data needs a purpose of its own"
+            "give a second release on the same data another purpose"
         )
     if state == "spent":
         database.execute("UPDATE charges SET state = 'spent' WHERE task = ? AND round = ? AND purpose = ?", key(charge))
 
 
 def key(charge: Charge) -> tuple[str, int, str]:
-    """By what a charge is known."""
+    """The columns that identify a charge."""
     return charge.task, charge.round, charge.purpose
 
 
 def body(charge: Charge) -> str:
-    """A charge as text."""
-    # repr-exact floats: what is read back equals what was charged.
+    """Serialise a charge; floats are exact, so that reading returns an equal charge."""
     return json.dumps(dataclasses.asdict(charge), sort_keys=True)
 
 
 def charge_of(body: str) -> Charge:
-    """A charge from its text."""
+    """Parse a charge."""
     return Charge(**json.loads(body))
 
 
 def _cost(charge: Charge) -> tuple[object, ...]:
-    """What a charge costs, however its Gaussian noise was named."""
-    multiplier = charge.multiplier if charge.mechanism == "sampled-gaussian" else 0.0
-    return dataclasses.astuple(dataclasses.replace(charge, multiplier=multiplier))
+    """Fields that decide the cost: a Gaussian charge costs its ρ, with or without a multiplier."""
+    return dataclasses.astuple(dataclasses.replace(charge, multiplier=0.0))
 
 
 def find(database: sqlite3.Connection, charge: Charge) -> str | None:
-    """The text of a charge that stands in the ledger."""
+    """Return the text of the recorded charge with this name, if any."""
     row = database.execute(
         "SELECT body FROM charges WHERE task = ? AND round = ? AND purpose = ?", key(charge)
     ).fetchone()
@@ -100,7 +98,7 @@ def find(database: sqlite3.Connection, charge: Charge) -> str | None:
 
 
 def entries(database: sqlite3.Connection, task: str | None = None, round: int | None = None) -> Iterator[Entry]:
-    """Charges, oldest first."""
+    """Yield charges, oldest first."""
     wanted = {"task": task, "round": round}
     given = [name for name, value in wanted.items() if value is not None]
     where = " AND ".join(f"{name} = :{name}" for name in given) or "1"
@@ -110,7 +108,7 @@ def entries(database: sqlite3.Connection, task: str | None = None, round: int | 
 
 
 def recomputed(database: sqlite3.Connection) -> Running:
-    """Everything charged so far, from the history."""
+    """Compose the whole history."""
     running = EMPTY
     for entry in entries(database):
         running = running.plus(entry.charge)
@@ -118,52 +116,45 @@ def recomputed(database: sqlite3.Connection) -> Running:
 
 
 def running(database: sqlite3.Connection) -> Running:
-    """Everything charged so far, as it is kept."""
-    rows = database.execute("SELECT unit, adjacency, gaussian_rho, orders, pure, delta FROM losses")
+    """Load the running totals."""
+    rows = database.execute("SELECT unit, adjacency, gaussian_rho, orders, pure FROM losses")
     losses = {
-        Question(unit, adjacency): Loss(rho, np.frombuffer(orders, dtype="<f8"), pure, delta)
-        for unit, adjacency, rho, orders, pure, delta in rows
+        Question(unit, adjacency): Loss(rho, np.frombuffer(orders, dtype="<f8"), pure)
+        for unit, adjacency, rho, orders, pure in rows
     }
     releases, raw = database.execute("SELECT releases, raw FROM counts").fetchone()
     return Running(losses, releases, raw)
 
 
 def store(database: sqlite3.Connection, running: Running) -> None:
-    """Keeps what is charged so far."""
+    """Store the running totals."""
     for question, loss in running.losses.items():
         database.execute(
-            "INSERT OR REPLACE INTO losses VALUES (?, ?, ?, ?, ?, ?)",
-            (
-                question.unit,
-                question.adjacency,
-                loss.gaussian_rho,
-                loss.orders.astype("<f8").tobytes(),
-                loss.pure,
-                loss.delta,
-            ),
+            "INSERT OR REPLACE INTO losses VALUES (?, ?, ?, ?, ?)",
+            (question.unit, question.adjacency, loss.gaussian_rho, loss.orders.astype("<f8").tobytes(), loss.pure),
         )
     database.execute("INSERT OR REPLACE INTO counts VALUES (1, ?, ?)", (running.releases, running.raw))
 
 
 def limit(database: sqlite3.Connection) -> Limit:
-    """The limit in the file."""
+    """Load the limit."""
     return Limit(**json.loads(_setting(database, "limit") or "{}"))
 
 
 def begin_limit(database: sqlite3.Connection) -> None:
-    """Keeps the default limit where there is none."""
+    """Store the default limit if the file has none."""
     if _setting(database, "limit") is None:
         _set(database, "limit", json.dumps(dataclasses.asdict(DEFAULT_LIMIT)))
 
 
 def keep_limit(database: sqlite3.Connection, limit: Limit) -> None:
-    """Keeps a limit that the owner sets."""
+    """Store a limit that the owner sets."""
     _set(database, "limit", json.dumps(dataclasses.asdict(limit)))
     _set(database, "limit_by", "owner")
 
 
 def is_owners(database: sqlite3.Connection) -> bool:
-    """Whether the limit is the owner's word."""
+    """Whether the owner set the limit."""
     return _setting(database, "limit_by") == "owner"
 
 

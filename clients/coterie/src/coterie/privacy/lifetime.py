@@ -1,8 +1,8 @@
-"""What all rounds of a task cost a device together, before the first of them.
+"""What all rounds of a task together cost a device, known before the first round.
 
 Gaussian releases compose exactly: T of them with noise multiplier z are one of multiplier z/√T, because their ρ add up,
 T/(2z²) = 1/(2(z/√T)²). So the z that keeps T rounds within (ε, δ) is √T times the one that keeps a single round there.
-The number of devices is not part of it: in a secure sum z is the noise of the sum, of which each device adds its share.
+The number of devices does not matter: in a secure sum z is the noise of the sum, of which each device adds its share.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from coterie.privacy.gaussian import exact_epsilon, exact_multiplier
 from coterie.privacy.preconditions import check_positive
 
 _SAFETY = 1.0 + 1e-9
-"""More than what rounding adds while the ledger composes a million rounds one by one."""
+"""Exceeds the rounding errors of a ledger that composes a million rounds one by one."""
 
 
 def lifetime_delta(parameters: Mapping[str, Any]) -> float:
-    """δ of all rounds together: the task's, or `LIFETIME_DELTA` where it gives none."""
+    """Return δ of all rounds together: the task's, or `LIFETIME_DELTA` by default."""
     section = parameters.get(UniformPrivacy.section) or {}
     return UniformPrivacy.of(parameters).delta if section.get("delta") is not None else LIFETIME_DELTA
 
 
 def multiplier_for(target_epsilon: float, delta: float, rounds: int) -> float:
-    """The least noise multiplier z with which `rounds` releases stay within (target_epsilon, delta) together.
+    """Return the least noise multiplier z that keeps `rounds` releases within (target_epsilon, delta) together.
 
     Examples:
         >>> round(multiplier_for(4.0, 1e-5, 50), 3)
@@ -38,7 +38,7 @@ def multiplier_for(target_epsilon: float, delta: float, rounds: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """A task whose rounds all have the same Gaussian noise, each done once.
+    """A task whose rounds all have the same Gaussian noise and are each done once.
 
     Attributes:
         multiplier: z, of a device's update or of a secure sum.
@@ -52,7 +52,7 @@ class Lifetime:
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any], rounds: int) -> Lifetime | None:
-        """Of a task with the same noise in every round for everybody, from its parameters; None where they say none."""
+        """Read from the parameters of a task with the same noise for every device and round; None without noise."""
         privacy, delta = UniformPrivacy.of(parameters), lifetime_delta(parameters)
         if privacy.noise_multiplier is not None:
             return cls(privacy.noise_multiplier, rounds, delta)
@@ -80,5 +80,5 @@ class Lifetime:
 
 
 def _up(epsilon: float) -> str:
-    """Two digits behind the point, never less than it is."""
+    """Round up to two decimal places."""
     return f"{math.ceil(epsilon * 100.0 - 1e-6) / 100.0:.2f}"

@@ -1,4 +1,4 @@
-"""What a survey asks, and what its noised answers say together.
+"""A survey's question, and the estimate from its noised answers.
 
 [CAPP] Correlation-Aware and Personalized Privacy-Preserving Data Collection.
 """
@@ -17,17 +17,17 @@ from numpy.typing import ArrayLike
 from coterie.parameters.task import SurveyParameters
 
 LARGEST_DEVIATIONS = 6.5
-"""Standard deviations of noise that an honest answer stays within but once in 10 billion times."""
+"""Standard deviations of noise that an honest answer exceeds once in 10 billion times."""
 CONFIDENCE = 0.95
-"""Chance with which the error bound of a published estimate holds at least."""
+"""Least probability with which the error bound of a published estimate holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a survey asks: a number between `low` and `high`.
+    """A question whose answer is a number between `low` and `high`.
 
     Answers travel as shares of that range, (answer − low)/(high − low), and all variances are in units of the range
-    squared, so that prices do not depend on whether a length is told in metres or miles.
+    squared, so that prices do not depend on the unit of length.
     """
 
     text: str
@@ -52,22 +52,22 @@ class Question:
         return self.high - self.low
 
     def share(self, answer: float) -> float:
-        """An answer as a share of the range; beyond it, the nearer end."""
+        """Return an answer as a share of the range; an answer beyond it counts as the nearer end."""
         return (min(max(answer, self.low), self.high) - self.low) / self.span
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a survey found, in the question's own unit.
+    """A survey's result, in the unit of the question.
 
     Attributes:
         mean: of the answers, on their scale.
-        error: distance from the true mean that is exceeded with chance 1 − CONFIDENCE at most, by Chebyshev's
-            inequality; counts the noise alone, not who was not asked or did not answer.
-        interval: distance from the true mean that is exceeded with chance 1 − CONFIDENCE, the noise being Gaussian
-            of the variances told; Chebyshev's holds for any noise and is twice as wide.
+        error: distance from the true mean that is exceeded with probability 1 − CONFIDENCE at most, by Chebyshev's
+            inequality; covers the noise alone, not devices that were not asked or did not answer.
+        interval: distance from the true mean that is exceeded with probability 1 − CONFIDENCE if the noise is Gaussian
+            with the reported variances; Chebyshev's bound holds for any noise and is twice as wide.
         standard_error: standard deviation of the noise in the mean.
-        answers: how many.
+        answers: number of answers.
         total_variance: Λ, of the sum of all answers, in units of the range squared.
     """
 
@@ -85,17 +85,23 @@ def is_survey(parameters: Mapping[str, Any]) -> bool:
 
 
 def estimate(question: Question, sum_of_shares: float, variances: ArrayLike) -> Estimate:
-    """The estimate from the sum of the noised shares and the variances that came with them.
+    """Estimate the mean answer from the sum of the noised shares and their variances.
 
-    A mean of answers lies on their scale, so one beyond it is brought to its end, which is nearer to the true one; how
-    little an estimate with so much noise is worth is in its error.
+    A mean beyond the range becomes the nearer end, which is closer to the true mean.
     """
-    told = np.asarray(variances, dtype=np.float64)
-    if told.ndim != 1 or told.size == 0 or not np.isfinite(told).all() or (told < 0).any():
+    given = np.asarray(variances, dtype=np.float64)
+    if given.ndim != 1 or given.size == 0 or not np.isfinite(given).all() or (given < 0).any():
         raise ValueError("an estimate needs one finite variance of at least 0 per answer, and at least one answer")
-    count, total = told.size, float(told.sum())
+    count, total = given.size, float(given.sum())
     deviation = math.sqrt(total) / count * question.span
     error = deviation / math.sqrt(1.0 - CONFIDENCE)
     interval = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2.0) * deviation
     share = min(1.0, max(0.0, sum_of_shares / count))
-    return Estimate(question.low + share * question.span, error, interval, deviation, count, total)
+    return Estimate(
+        mean=question.low + share * question.span,
+        error=error,
+        interval=interval,
+        standard_error=deviation,
+        answers=count,
+        total_variance=total,
+    )

@@ -1,4 +1,4 @@
-"""The ways in which something may leave a device: each knows what it costs and how its noise is made.
+"""The kinds of release: each knows its cost and how to draw its noise.
 
 Noise is drawn on a grid by the exact samplers (`grid`), from a cryptographic stream. A release is clipped, charged and
 noised in one place, `RoundContext.release`; nothing else adds noise.
@@ -20,23 +20,23 @@ from coterie.privacy.stream import Stream
 
 Arrays: TypeAlias = dict[str, NDArray[np.floating[Any]]]
 Queried: TypeAlias = Callable[[NDArray[np.float64], float, float], NDArray[np.float64]]
-"""A query's answer with noise: given the answer, its L2 sensitivity and the noise multiplier."""
+"""Adds noise to a query's answer, given the answer, its L2 sensitivity and the noise multiplier."""
 
 COUNT = "coterie: share within the clip norm"
-"""Name of the noised bit in a release, which no model's tensor has."""
+"""Name of the noised bit in a release; no tensor of a model has this name."""
 _ROUNDED = 1.0 + 2.0**-12
-"""What a sum of clipped gradients may move by beyond its sensitivity, because it is computed in single precision."""
+"""Factor on the sensitivity of a sum of clipped gradients that covers its single-precision rounding."""
 
 
 class Release(Protocol):
-    """Something that may leave a device."""
+    """Data that may leave a device."""
 
     def charge(self, task: str, round: int, purpose: str) -> Charge:
-        """What it costs under this name."""
+        """Make the charge under this name."""
         ...
 
     def tensors(self, stream: Stream) -> Arrays:
-        """What leaves, with noise drawn now."""
+        """Draw noise and return the noised tensors."""
         ...
 
 
@@ -44,8 +44,8 @@ class Release(Protocol):
 class Change:
     """A model's whole change, clipped to `clip_norm`, with Gaussian noise of deviation multiplier · clip_norm.
 
-    It hides the device: left out, its contribution moves by at most clip_norm; replaced, by twice that, so the same
-    noise costs four times the ρ.
+    It hides the device: leaving it out moves the contribution by at most clip_norm, replacing it by twice that, so the
+    same noise costs four times the ρ.
     """
 
     change: Mapping[str, NDArray[np.floating[Any]]]
@@ -56,7 +56,8 @@ class Change:
     def charge(self, task: str, round: int, purpose: str) -> Charge:
         """Gaussian, device level."""
         sensitivity = 2.0 if self.adjacency == "replaced" else 1.0
-        return gaussian_charge(task, round, purpose, "device", self.multiplier / sensitivity, self.adjacency)
+        multiplier = self.multiplier / sensitivity
+        return gaussian_charge(task, round, purpose, "device", multiplier, adjacency=self.adjacency)
 
     def tensors(self, stream: Stream) -> Arrays:
         """Each tensor in its own type."""
@@ -65,7 +66,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CountedChange:
-    """A `Change` with one bit beside it, whether it was within the clip norm: one vector, one release (`adaptive`)."""
+    """A `Change` and the bit whether it was within the clip norm, as one vector and one release (`adaptive`)."""
 
     change: Mapping[str, NDArray[np.floating[Any]]]
     clip_norm: float
@@ -80,16 +81,16 @@ class CountedChange:
         flat = np.concatenate([np.ravel(value).astype(np.float64) for value in self.change.values()])
         noised, within = noised_and_counted(flat, self.clip_norm, self.multiplier, stream)
         parts = np.split(noised, np.cumsum([value.size for value in self.change.values()])[:-1])
-        told: Arrays = {
+        tensors: Arrays = {
             name: part.reshape(value.shape).astype(value.dtype)
             for (name, value), part in zip(self.change.items(), parts, strict=True)
         }
-        return told | {COUNT: np.array([within])}
+        return tensors | {COUNT: np.array([within])}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Raw:
-    """Tensors as they are, to somebody the owner trusts."""
+    """Unchanged tensors for a recipient that the owner trusts."""
 
     values: Mapping[str, NDArray[np.floating[Any]]]
 
@@ -104,7 +105,7 @@ class Raw:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unproven:
-    """A vector under a name with Laplace noise of a scale that proves nothing, hence charged as raw; 0 is no noise."""
+    """A vector under a name with Laplace noise that proves nothing, hence charged as raw; scale 0 adds none."""
 
     name: str
     vector: NDArray[np.float64]
@@ -122,9 +123,9 @@ class Unproven:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Descent:
-    """What training with noise in every step makes: `run` is given a way to noise its sums, and spends ρ in all steps.
+    """The result of training with noise in every step: `run` noises its sums and spends ρ over all steps.
 
-    Sums of clipped gradients over a known number of examples, one of which is replaced.
+    Its sums are of clipped gradients over a known number of examples, one of which is replaced.
     """
 
     rho: float
@@ -135,7 +136,7 @@ class Descent:
         return priced_charge(task, round, purpose, self.rho)
 
     def tensors(self, stream: Stream) -> Arrays:
-        """The descent."""
+        """Train with noise."""
         return self.run(
             lambda answer, sensitivity, multiplier: noised_query(answer, sensitivity * _ROUNDED, multiplier, stream)
         )
@@ -150,8 +151,8 @@ class Answer:
     variance: float
 
     def charge(self, task: str, round: int, purpose: str) -> Charge:
-        """Gaussian, device level: the answer is all the device gives."""
-        return gaussian_charge(task, round, purpose, "device", math.sqrt(self.variance), "replaced")
+        """Gaussian, device level: the device releases nothing but the answer."""
+        return gaussian_charge(task, round, purpose, "device", math.sqrt(self.variance), adjacency="replaced")
 
     def tensors(self, stream: Stream) -> Arrays:
         """One float64."""
@@ -169,7 +170,7 @@ class Laplaced:
 
     def charge(self, task: str, round: int, purpose: str) -> Charge:
         """Pure ε, example level."""
-        return laplace_charge(task, round, purpose, "example", self.epsilon, "replaced")
+        return laplace_charge(task, round, purpose, "example", self.epsilon)
 
     def tensors(self, stream: Stream) -> Arrays:
         """In single precision."""

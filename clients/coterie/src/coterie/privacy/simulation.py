@@ -1,4 +1,4 @@
-"""Noise that can be drawn again, for simulations and tests. A device never imports this module."""
+"""Reproducible noise for simulations and tests. A device never imports this module."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What an owner allows a device to give away, what is spent of it, and what is refused.
+"""The owner's limit, what releases have spent of it, and the errors that refuse more.
 
 LedgerError
 ├── BudgetExceeded      the release would cross the device's limit; nothing was written
 ├── ChargeConflict      the same task, round and purpose with another mechanism or amount
-├── LedgerUnavailable   the file is locked, missing or cannot be written just now
-└── LedgerUnreadable    the file is damaged or is no ledger
+├── LedgerUnavailable   the file is locked, missing or read-only
+└── LedgerUnreadable    the file is damaged or is not a ledger
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ State: TypeAlias = Literal["reserved", "spent"]
 
 
 class LedgerError(Exception):
-    """Anything the ledger refuses."""
+    """Base of the ledger's errors."""
 
 
 class ChargeConflict(LedgerError):
-    """A release was already charged differently."""
+    """The release was already charged with another cost."""
 
 
 class LedgerUnavailable(LedgerError):
-    """The file cannot be read or written at the moment; nothing was charged."""
+    """The file cannot be read or written; nothing was charged."""
 
 
 class LedgerUnreadable(LedgerError):
@@ -38,12 +38,12 @@ class LedgerUnreadable(LedgerError):
 
 
 class BudgetExceeded(LedgerError):
-    """A release that would take the device beyond its own limit.
+    """The release would cross the device's limit.
 
     Attributes:
         spent: ε spent and reserved so far.
-        asked: ε there would be after the release; infinite when it gives no guarantee of the limit's unit.
-        limit: the limit it would cross.
+        asked: ε after the release; infinite if it gives no guarantee for the limit's unit.
+        limit: the limit that it would cross.
     """
 
     def __init__(self, charge: Charge, spent: float, asked: float, limit: Limit) -> None:
@@ -57,11 +57,10 @@ class BudgetExceeded(LedgerError):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What the owner allows in total: ε at δ, for one example or the whole device, left out or replaced.
+    """The total that the owner allows: ε at δ, for one example or the whole device, left out or replaced.
 
-    Without an adjacency it is the usual one of the unit: a device left out, an example replaced. `allow_raw` permits
-    releases without noise to devices the owner trusts. They are listed and counted but are no part of ε, which cannot
-    describe them.
+    The default adjacency is the usual one of the unit: a device left out, an example replaced. `allow_raw` permits
+    releases without noise to devices that the owner trusts. They are listed and counted, but ε does not include them.
     """
 
     epsilon: float
@@ -76,18 +75,18 @@ class Limit:
 
     @property
     def question(self) -> Question:
-        """What its ε is about."""
+        """The question that its ε answers."""
         return Question.of(self.unit, self.adjacency)
 
 
 DEFAULT_LIMIT = Limit(epsilon=8.0, delta=1e-5)
 BEYOND_LIMIT = "this round would cross the privacy limit of the device's owner"
-"""Told to the platform, so it holds no figure: what a device has spent, and may spend, is its owner's business."""
+"""Sent to the platform, so it reveals neither the ε spent nor the limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """ε spent and reserved at the limit's δ, for what the limit is about; how many releases, and how many more raw."""
+    """ε spent and reserved at the limit's δ, and the numbers of noised and raw releases."""
 
     epsilon: float
     delta: float
@@ -98,7 +97,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What a charge left behind: as it stands in the ledger; `repeated` when it stood there before."""
+    """The result of a charge: the recorded charge, the new total, and whether it had been recorded before."""
 
     spent: Spent
     repeated: bool
@@ -107,7 +106,7 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of the history; `charged_at` is in seconds since 1970."""
+    """One entry of the history; `charged_at` is Unix time in seconds."""
 
     charge: Charge
     state: State
@@ -116,7 +115,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """Everything charged so far: its loss for every question, how many releases it was, and how many raw ones."""
+    """Running totals: the loss for every question, and the numbers of noised and raw releases."""
 
     losses: Mapping[Question, Loss]
     releases: int
@@ -124,7 +123,7 @@ class Running:
 
     @property
     def made(self) -> int:
-        """All of them."""
+        """Number of all releases."""
         return self.releases + self.raw
 
     def plus(self, charge: Charge) -> Running:
@@ -142,7 +141,7 @@ EMPTY = Running(dict.fromkeys(QUESTIONS, NOTHING), 0, 0)
 
 
 def refuse(charge: Charge, before: Spent, after: Spent, limit: Limit) -> None:
-    """Raises `BudgetExceeded` for a charge that leads beyond the limit."""
+    """Raise `BudgetExceeded` for a charge that crosses the limit."""
     if charge.mechanism == "raw":
         if not limit.allow_raw:
             raise BudgetExceeded(charge, before.epsilon, math.inf, limit)

@@ -1,9 +1,8 @@
-"""Where the noise of a device comes from: a cryptographic stream that nobody can draw again.
+"""The source of a device's noise: a cryptographic stream that cannot be reproduced.
 
-Noise that can be drawn again can be subtracted, and a statistical generator's state can be worked out from what it
-gave. So words come from ChaCha20 under 32 fresh bytes of the operating system. `FreshStream` has no parameter to seed
-it by; a simulation that wants the same noise twice takes another type, `coterie.privacy.simulation.SeededStream`,
-which no part of a device imports.
+Reproducible noise can be subtracted, and the state of a statistical generator can be computed from its output. So words
+come from ChaCha20 under 32 fresh bytes of the operating system. `FreshStream` has no seed parameter; a simulation that
+needs the same noise twice uses `coterie.privacy.simulation.SeededStream`, which no part of a device imports.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _CHUNK_WORDS = 1 << 17
 
 
 class Stream:
-    """Uniform 64-bit words, none given twice. Not for use by several threads at once."""
+    """Uniform 64-bit words without repetition. Not thread-safe."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
@@ -28,9 +27,9 @@ class Stream:
         self._left: NDArray[np.uint64] = np.empty(0, np.uint64)
 
     def words(self, count: int) -> NDArray[np.uint64]:
-        """The next `count` words."""
+        """Return the next `count` words."""
         if count < 0:
-            raise ValueError(f"a stream gives 0 or more words, asked for {count}")
+            raise ValueError(f"a stream yields 0 or more words, got a request for {count}")
         if count > len(self._left):
             missing = max(count - len(self._left), min(_CHUNK_WORDS, 4 * count))
             self._left = np.concatenate([self._left, self._chunk(missing)])
@@ -38,7 +37,7 @@ class Stream:
         return given
 
     def _chunk(self, words: int) -> NDArray[np.uint64]:
-        # Every chunk has a nonce of its own: no word is made twice, and both libraries can go on from any place.
+        # Every chunk has a separate nonce, so no word repeats and both libraries can continue from any chunk.
         nonce = self._chunks.to_bytes(chacha.NONCE_BYTES, "little")
         self._chunks += 1
         return chacha.stream(self._key, 8 * words, nonce).view("<u8").astype(np.uint64, copy=False)

@@ -21,7 +21,7 @@ def rho_of_multiplier(multiplier: float) -> float:
 
 
 def multiplier_of_rho(rho: float) -> float:
-    """σ = 1/√(2ρ), the inverse of `rho_of_multiplier`; ρ = 0 asks for infinite noise."""
+    """σ = 1/√(2ρ), the inverse of `rho_of_multiplier`; ρ = 0 gives infinity."""
     return math.inf if check_not_negative("rho", rho) == 0.0 else 1.0 / math.sqrt(2.0 * rho)
 
 
