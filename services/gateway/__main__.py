@@ -1,4 +1,4 @@
-"""`python -m services.gateway`: serves REST until SIGTERM or SIGINT."""
+"""`python -m services.gateway`: serve REST until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BACKLOG = 2048
 
 
 class GatewayServer(uvicorn.Server):
-    """Uvicorn, which at shutdown first wakes the long polls, so that draining takes moments."""
+    """Uvicorn, but shutdown first ends the long polls, so that draining is fast."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -34,8 +34,8 @@ class GatewayServer(uvicorn.Server):
 
 
 def server(settings: GatewaySettings) -> GatewayServer:
-    """A server of the whole gateway."""
-    from services.gateway.app import build  # takes a second, which is spared the search for garbage
+    """Make the server of the gateway."""
+    from services.gateway.app import build  # takes a second; garbage collection is paused until then
 
     config = uvicorn.Config(
         build(settings),
@@ -56,7 +56,7 @@ def server(settings: GatewaySettings) -> GatewayServer:
 
 
 def main() -> None:
-    """Reads the environment and serves."""
+    """Read the environment and serve."""
     pause_gc()
     settings = GatewaySettings()
     logs.configure("gateway", level=settings.log_level)

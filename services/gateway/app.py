@@ -27,7 +27,7 @@ from services.kit.rpc.service_clients import ServiceClients
 
 
 def build(settings: GatewaySettings) -> FastAPI:
-    """The ASGI application; its dependencies are opened when it starts and closed when it stops."""
+    """Make the ASGI application; its lifespan opens and closes the dependencies."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -49,7 +49,7 @@ def build(settings: GatewaySettings) -> FastAPI:
             "tracing": False,
             "metrics": False,
             "logs": False,
-        },  # the middleware measures; asking costs every request
+        },  # the middleware measures; FastAPI's checks cost every request
         exception_handlers={
             CoterieError: handle_error,
             RequestValidationError: handle_invalid,
@@ -67,15 +67,15 @@ def _open(settings: GatewaySettings) -> Dependencies:
     """Build the dependencies of routes; call from within the event loop."""
     platform = ServiceClients.open(settings)
     return Dependencies(
-        settings,
-        platform,
-        BlobStore.from_settings(settings),
-        Authenticator(
+        settings=settings,
+        platform=platform,
+        blobs=BlobStore.from_settings(settings),
+        authenticator=Authenticator(
             platform.registry,
             WrongKeys(settings.max_wrong_keys),
             seconds=settings.key_cache_seconds,
             size=settings.key_cache_size,
         ),
-        HeartbeatBatcher(platform.registry),
-        LongPoller(),
+        heartbeats=HeartbeatBatcher(platform.registry),
+        long_poller=LongPoller(),
     )

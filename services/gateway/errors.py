@@ -26,15 +26,15 @@ class NotLinked(PermissionDenied):
 
 
 class BodyTooLarge(TooLarge):
-    """The body passes the route's limit."""
+    """The body exceeds the route's limit."""
 
 
 class BodyCutShort(InvalidInput):
-    """The connection ended before the body did."""
+    """The connection closed before the body was complete."""
 
 
 class BadHeader(InvalidInput):
-    """A header the route needs is missing or malformed."""
+    """A required header is missing or malformed."""
 
 
 class BadText(InvalidInput):
@@ -54,4 +54,4 @@ class Stopping(Unavailable):
 
 
 class BadShareSize(InvalidInput):
-    """A share sum has another size than its terms ask for."""
+    """The size of a share sum differs from its terms."""

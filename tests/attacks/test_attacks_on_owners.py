@@ -19,7 +19,7 @@ from coterie.agent.pairing import BadLink, Choice, LinkSecret, decision_message,
 from coterie.errors import BadHome, Declined, NotFound
 from coterie.learning.training import model_bytes
 from coterie.records import BrowserLink, Decision, DecisionState, Task
-from services.gateway.access.table import ACCESS, DEVICE, LINKED
+from services.gateway.access.table import ACCESS, BROWSER_ROUTES, DEVICE
 from tests.contract.gateway.conftest import app, bearer, client, platform
 from tests.contract.gateway.fakes import FakePlatform
 from tests.contract.gateway.test_gateway_access import GUARDED, _concrete, _method
@@ -264,7 +264,7 @@ def test_a_device_that_nobody_linked_waits_for_no_owner(stand_in: StandIn, tmp_p
 async def test_a_browser_s_key_does_no_work_and_a_device_s_key_decides_nothing(
     client: httpx.AsyncClient, platform: FakePlatform
 ) -> None:
-    closed = [route for route in GUARDED if DEVICE in ACCESS[route.name] and route.name not in LINKED]
+    closed = [route for route in GUARDED if DEVICE in ACCESS[route.name] and route.name not in BROWSER_ROUTES]
     assert {"get_work", "put_update", "enrol", "send_letter", "make_link", "put_note", "answer_decision"} <= {
         route.name for route in closed
     }

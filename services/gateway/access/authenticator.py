@@ -20,8 +20,8 @@ from services.kit.rpc.principal import SERVICE, acting_as
 if TYPE_CHECKING:  # exists in the type stub alone
     from coterie_api.trust.v1.trust_pb2_grpc import RegistryAsyncStub
 
-MOST_KEY_CHARACTERS = 512
-MET_SECONDS = 3600.0
+MAX_KEY_CHARACTERS = 512
+RECENTLY_VALID_SECONDS = 3600.0
 
 
 class Authenticator:
@@ -42,42 +42,42 @@ class Authenticator:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._registry, self._wrong_keys = registry, wrong_keys
-        self._known: TTLCache[bytes, trust_pb2.Principal, float] = TTLCache(size, seconds, monotonic)
-        self._met: TTLCache[bytes, None, float] = TTLCache(size, MET_SECONDS, monotonic)
+        self._cache: TTLCache[bytes, trust_pb2.Principal, float] = TTLCache(size, seconds, monotonic)
+        self._recently_valid: TTLCache[bytes, None, float] = TTLCache(size, RECENTLY_VALID_SECONDS, monotonic)
         self._changes = 0
 
     async def identify(self, authorization: str, address: str) -> trust_pb2.Principal:
-        """The holder of the key in an `Authorization: Bearer …` header that came from this address."""
+        """Return the holder of the key in an `Authorization: Bearer …` header from this address."""
         key = _bearer(authorization)
-        place = hashlib.sha256(key.encode()).digest()
-        known = self._known.get(place)
-        if known is not None:
-            return known
-        if place not in self._met:
+        digest = hashlib.sha256(key.encode()).digest()
+        cached = self._cache.get(digest)
+        if cached is not None:
+            return cached
+        if digest not in self._recently_valid:
             self._wrong_keys.require_few(address)
         try:
-            principal = await self._ask(key, place)
+            principal = await self._authenticate(key, digest)
         except Unauthenticated:
-            self._met.pop(place, None)
+            self._recently_valid.pop(digest, None)
             self._wrong_keys.add(address)
             raise
-        self._met[place] = None
+        self._recently_valid[digest] = None
         return principal
 
-    async def _ask(self, key: str, place: bytes) -> trust_pb2.Principal:
+    async def _authenticate(self, key: str, digest: bytes) -> trust_pb2.Principal:
         changes = self._changes
         try:
-            with acting_as(SERVICE):  # not authenticated yet: the gateway asks for itself
+            with acting_as(SERVICE):  # the caller is not authenticated yet
                 principal = await self._registry.Authenticate(trust_pb2.AuthenticateRequest(api_key=key))
-        except InvalidInput as error:  # not even the shape of a key
-            raise Unauthenticated("the API key is not known; ask an admin for one") from error
-        if changes == self._changes:  # an answer from before a revocation must not outlive it
-            self._known[place] = principal
+        except InvalidInput as error:  # malformed key
+            raise Unauthenticated("unknown API key; ask an admin for a valid one") from error
+        if changes == self._changes:  # do not cache an answer from before a revocation
+            self._cache[digest] = principal
         return principal
 
     @contextmanager
     def watching(self, address: str) -> Iterator[None]:
-        """Around what another secret than a key opens: wrong ones count as wrong keys of the address."""
+        """Count wrong secrets other than API keys, such as enrolment tokens, as wrong keys of the address."""
         self._wrong_keys.require_few(address)
         try:
             yield
@@ -86,18 +86,18 @@ class Authenticator:
             raise
 
     def forget(self, *, subject: str = "", key_id: str = "") -> None:
-        """Drops what is remembered of a subject or of a key; the registry is asked again."""
+        """Remove a subject or a key from the cache."""
         self._changes += 1
-        for place in list(self._known):
-            principal = self._known.get(place)  # may have run out between the two lines
+        for digest in list(self._cache):
+            principal = self._cache.get(digest)  # may have expired since list()
             if principal is None:
                 continue
             if (subject and principal.subject == subject) or (key_id and principal.key_id == key_id):
-                self._known.pop(place, None)
+                self._cache.pop(digest, None)
 
 
 def address_of(request: Request) -> str:
-    """Where a request came from, as far as it is known."""
+    """Return the client address of a request; empty if unknown."""
     return request.client.host if request.client is not None else ""
 
 
@@ -106,6 +106,6 @@ def _bearer(authorization: str) -> str:
     key = key.strip()
     if scheme.lower() != "bearer" or not key:
         raise MissingKey("send your API key as the header `Authorization: Bearer <key>`")
-    if len(key) > MOST_KEY_CHARACTERS or not key.isascii() or not key.isprintable():
-        raise Unauthenticated("the API key is not known; ask an admin for one")
+    if len(key) > MAX_KEY_CHARACTERS or not key.isascii() or not key.isprintable():
+        raise Unauthenticated("unknown API key; ask an admin for a valid one")
     return key

@@ -1,4 +1,4 @@
-"""The guard of every route: authenticate, check the role, limit the body, and only then parse."""
+"""Guard every route: authenticate, check the role, limit the body, and only then parse."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from coterie.records.enums import PrincipalRole
 from services.gateway.access.authenticator import Authenticator, address_of
-from services.gateway.access.table import ACCESS, LINKED, NOBODY, PUBLIC, Roles
+from services.gateway.access.table import ACCESS, BROWSER_ROUTES, NO_ROLES, PUBLIC, Roles
 from services.gateway.errors import BadText, RoleNotAllowed
 from services.gateway.wire.bodies import read_within
 from services.kit.rpc.enums import word
@@ -22,10 +22,10 @@ PRINCIPAL = "coterie.principal"
 
 
 class StrictRequest(Request):
-    """A request whose JSON is real JSON (no NaN, no lone surrogates) and free of NUL, which databases refuse."""
+    """A request whose JSON must be strict (no NaN, no lone surrogates) and free of NUL, which databases refuse."""
 
     content: bytes | None = None
-    """The body, if the guard has read it."""
+    """The body, once the guard has read it."""
 
     async def body(self) -> bytes:
         return await super().body() if self.content is None else self.content
@@ -56,13 +56,13 @@ class GuardedRoute(APIRoute):
 
 async def guard(request: Request, route: str) -> None:
     """Admit the caller to a route, or raise."""
-    await admit(request, ACCESS.get(route, NOBODY), route)
+    await admit(request, ACCESS.get(route, NO_ROLES), route)
     if b"%00" in request.scope["query_string"] or "\0" in request.scope["path"]:
         raise BadText("the character U+0000 cannot be stored; remove it from the path and the query")
 
 
 async def admit(request: Request, roles: Roles, route: str) -> None:
-    """Authenticate the caller and check its role; from here on, calls to services speak for it."""
+    """Authenticate the caller and check its role; calls to services then act for it."""
     if roles is PUBLIC:
         set_principal(ANONYMOUS)
         return
@@ -70,9 +70,11 @@ async def admit(request: Request, roles: Roles, route: str) -> None:
     principal = await authenticator.identify(request.headers.get("authorization", ""), address_of(request))
     role = word(PrincipalRole, principal.role)
     if role not in roles:
-        open_to = " or ".join(sorted(roles)) or "nobody"
-        raise RoleNotAllowed(f"this is open to {open_to}; the key used is a {role}'s")
-    if principal.link_id and route not in LINKED:
-        raise RoleNotAllowed("the key used is a browser's, which decides by signing; this needs the device's own key")
+        open_to = " or ".join(sorted(roles)) or "no role"
+        raise RoleNotAllowed(f"this needs the role {open_to}; the key used is a {role}'s")
+    if principal.link_id and route not in BROWSER_ROUTES:
+        raise RoleNotAllowed(
+            "the key used is a linked browser's, which may only sign decisions; use the device's own key"
+        )
     request.scope[PRINCIPAL] = principal
     set_principal(Principal(role, principal.subject, principal.owner_id))

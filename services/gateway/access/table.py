@@ -1,6 +1,6 @@
-"""Who may use which route: the whole table, in one place. A route that is not in it is closed to everybody.
+"""The roles that may use each route; all other routes are closed.
 
-Roles open the door; whose things a caller may then see is `ownership.py`'s and the services' to say.
+`ownership.py` and the services decide which objects a caller with the role may see.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ ADMIN, PUBLISHER, DEVICE = "admin", "publisher", "device"
 
 Roles = frozenset[str]
 PUBLIC: Roles = frozenset({"*"})
-NOBODY: Roles = frozenset()
+NO_ROLES: Roles = frozenset()
 _ADMINS: Roles = frozenset({ADMIN})
 _DEVICES: Roles = frozenset({DEVICE})
 _PUBLISHERS: Roles = frozenset({ADMIN, PUBLISHER})
@@ -98,7 +98,7 @@ ACCESS: dict[str, Roles] = {
     "list_letters": _DEVICES,
     "get_letter": _DEVICES,
     "report_links": _DEVICES_AND_ADMINS,
-    # secure sums: services/aggregation says which device is in which sum, and which a clerk
+    # secure sums: services/aggregation checks participants and clerks
     "list_duties": _DEVICES,
     "put_key_offer": _DEVICES,
     "get_terms": _DEVICES,
@@ -137,7 +137,7 @@ ACCESS: dict[str, Roles] = {
     "what_if": _PUBLISHERS,
 }
 
-LINKED = frozenset(
+BROWSER_ROUTES = frozenset(
     {
         "get_me",
         "get_owner",
@@ -166,5 +166,5 @@ LINKED = frozenset(
         "list_friendships",
     }
 )
-"""Routes that the key of a linked browser opens: what its owner may see, and leaving. It does no work, sends no
-letters, makes no further links, and enrols the device nowhere."""
+"""Routes for the key of a linked browser: reads for the owner, decisions, and leaving. Such a key cannot work, send
+letters, make links or enrol the device."""

@@ -1,4 +1,4 @@
-"""Routes by noun. Starlette tries routes one after the other, so the busiest come first."""
+"""Routes by noun. Starlette tries routes in order, so the busiest come first."""
 
 from __future__ import annotations
 

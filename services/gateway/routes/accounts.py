@@ -19,9 +19,9 @@ from services.gateway.routes.base import Platform, router_for
 from services.gateway.schemas.base import AnyId, Cursor, IdFilter, Limit, Moment
 from services.gateway.schemas.money import NewDeposit
 from services.gateway.wire.convert import page, to_json, to_proto
-from services.gateway.wire.openapi import CSV_ANSWER
+from services.gateway.wire.openapi import CSV_RESPONSE
 from services.gateway.wire.responses import JsonResponse, message_response
-from services.gateway.wire.spreadsheets import PAGE_ITEMS, csv_answer
+from services.gateway.wire.spreadsheets import PAGE_ITEMS, csv_response
 
 router = router_for("accounts")
 
@@ -46,7 +46,7 @@ async def get_account(account_id: AnyId, platform: Platform) -> JsonResponse:
     "/v1/accounts/{account_id}/statement",
     response_model=Statement,
     summary="An account's statement",
-    responses=CSV_ANSWER,
+    responses=CSV_RESPONSE,
 )
 async def get_statement(
     account_id: AnyId,
@@ -57,7 +57,7 @@ async def get_statement(
     cursor: Cursor = "",
     format: Literal["json", "csv"] = "json",
 ) -> Response:
-    """Postings over a period, oldest first, with opening and closing balance; as CSV all of them, streamed."""
+    """Postings over a period, oldest first, with opening and closing balance; CSV streams all of them."""
     await require_own_account(platform, account_id)
     request = pricing_pb2.GetStatementRequest(
         account_id=account_id, since=since, until=until, limit=limit, cursor=cursor
@@ -72,20 +72,18 @@ async def get_statement(
         reply = await platform.ledger.GetStatement(request)
         return reply.postings, reply.next_cursor
 
-    return await csv_answer([field.name for field in fields(Posting)], fetch, "statement")
+    return await csv_response([field.name for field in fields(Posting)], fetch, "statement")
 
 
-@router.post(
-    "/v1/accounts/{publisher}/deposits", status_code=201, response_model=Account, summary="Put credits in an account"
-)
+@router.post("/v1/accounts/{publisher}/deposits", status_code=201, response_model=Account, summary="Deposit credits")
 async def deposit(publisher: AnyId, body: NewDeposit, platform: Platform) -> JsonResponse:
-    """`publisher` is the publisher's subject, `pub_…`, who must have or have had a key. Repeating the same key changes
-    nothing."""
+    """`publisher` is the publisher's subject, `pub_…`, which must have or have had a key. Repeating the same key
+    changes nothing."""
     subject = publisher.removeprefix("publisher:")
     holder = await platform.registry.ListKeys(trust_pb2.ListKeysRequest(subject=subject, limit=1))
     if not holder.keys:
         raise UnknownPublisher(
-            f"nobody is {subject}; coterie keys list names publishers, coterie keys create makes one"
+            f"no publisher {subject}; `coterie keys list` lists publishers, `coterie keys create` makes one"
         )
     request = to_proto(pricing_pb2.DepositRequest, body, publisher=subject)
     return message_response(await platform.ledger.Deposit(request), 201)

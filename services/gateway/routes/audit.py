@@ -17,12 +17,12 @@ router = router_for("audit")
 async def list_audit(
     platform: Platform, subject: IdFilter = "", act: WordFilter = "", limit: Limit = 100, cursor: Cursor = ""
 ) -> JsonResponse:
-    """Who did what to what, newest first."""
+    """Actor, act and subject of each entry, newest first."""
     request = trust_pb2.ListAuditRequest(subject=subject, act=act, limit=limit, cursor=cursor)
     return JsonResponse(page(await platform.registry.ListAudit(request), "entries"))
 
 
 @router.post("/v1/audit/verification", response_model=AuditVerification, summary="Check the audit log")
 async def verify_audit(platform: Platform) -> JsonResponse:
-    """Follows its chain of hashes from the first entry to the last."""
+    """Checks its hash chain from the first entry to the last."""
     return message_response(await platform.registry.VerifyAudit(trust_pb2.VerifyAuditRequest(), timeout=VERIFY_SECONDS))

@@ -1,4 +1,4 @@
-"""What routes are given: the services, the blob store, the door; and how a family of routes begins."""
+"""Dependencies of routes, and the router that all modules of routes use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from services.kit.rpc.service_clients import ServiceClients
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """Everything the gateway is made of, built once at start."""
+    """The parts of the gateway, built once at start."""
 
     settings: GatewaySettings
     platform: ServiceClients
@@ -31,13 +31,13 @@ class Dependencies:
 
 
 async def get_dependencies(request: Request) -> Dependencies:
-    """The parts of the gateway that serves a request."""
+    """Return the parts of the gateway that serves a request."""
     dependencies: Dependencies = request.app.state.dependencies
     return dependencies
 
 
 async def get_services(request: Request) -> ServiceClients:
-    """The services behind the gateway that serves a request."""
+    """Return the clients of the services."""
     dependencies: Dependencies = request.app.state.dependencies
     return dependencies.platform
 
@@ -47,7 +47,7 @@ Platform = Annotated[ServiceClients, Depends(get_services)]
 
 
 def router_for(noun: str) -> APIRouter:
-    """An empty family of guarded routes."""
+    """Make a router of guarded routes."""
     return APIRouter(route_class=GuardedRoute, tags=[noun], generate_unique_id_function=_name)
 
 

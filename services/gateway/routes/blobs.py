@@ -1,4 +1,4 @@
-"""What is stored: bytes that nobody needs and old tasks' details are found and removed."""
+"""Storage: remove unreferenced blobs and details of old tasks."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ SWEEP_SECONDS = 600.0
 router = router_for("blobs")
 
 
-@router.post("/v1/blobs/sweep", response_model=BlobSweep, summary="Remove bytes that nothing refers to")
+@router.post("/v1/blobs/sweep", response_model=BlobSweep, summary="Remove unreferenced blobs")
 async def sweep_blobs(body: NewSweep, platform: Platform) -> JsonResponse:
-    """Looks at everything stored; what no task, round, letter, upload or policy needs and is old enough goes, unless
-    `dry_run` is true. Safe to repeat."""
+    """Removes blobs that no task, round, letter, upload or policy refers to and that are old enough, unless `dry_run`
+    is true. Safe to repeat."""
     request = to_proto(aggregation_pb2.SweepBlobsRequest, body)
     return message_response(await platform.tasks.SweepBlobs(request, timeout=SWEEP_SECONDS))
 
 
-@router.post("/v1/tasks/prune", response_model=Pruning, summary="Forget details of tasks that ended long ago")
+@router.post("/v1/tasks/prune", response_model=Pruning, summary="Delete details of tasks that ended long ago")
 async def prune_tasks(body: NewPruning, platform: Platform) -> JsonResponse:
-    """What each device did in each round goes, and event logs, devices' own figures, and updates stored for replays,
-    unless `dry_run` is true. Tasks, rounds with their figures, models, payments, privacy charges and the audit log
-    stay. Safe to repeat."""
+    """Deletes participations, event logs, devices' metrics and updates stored for replays, unless `dry_run` is true.
+    Tasks, rounds with their metrics, models, payments, privacy charges and the audit log stay. Safe to repeat."""
     request = to_proto(aggregation_pb2.PruneTasksRequest, body)
     return message_response(await platform.tasks.PruneTasks(request, timeout=SWEEP_SECONDS))

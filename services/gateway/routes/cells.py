@@ -28,23 +28,23 @@ async def list_cells(platform: Platform) -> JsonResponse:
 
 @router.get("/v1/cells/{cell_id}", response_model=Cell, summary="One base station")
 async def get_cell(cell_id: CellId, platform: Platform) -> JsonResponse:
-    """Where it stands and what it can carry."""
+    """Its position and radio capacity."""
     reply = await platform.topology.ListCells(topology_pb2.ListCellsRequest())
     for cell in reply.cells:
         if cell.id == cell_id:
             return message_response(cell)
-    raise UnknownCell(f"no base station {cell_id}; GET /v1/cells lists those there are")
+    raise UnknownCell(f"no base station {cell_id}; GET /v1/cells lists all")
 
 
 @router.put("/v1/cells/{cell_id}", response_model=Cell, summary="Register or change a base station")
 async def put_cell(cell_id: CellId, body: CellChange, platform: Platform) -> JsonResponse:
-    """The body is the base station as it should be."""
+    """The body replaces the base station."""
     return message_response(await platform.topology.PutCell(to_proto(topology_pb2.Cell, body, id=cell_id)))
 
 
 @router.delete("/v1/cells/{cell_id}", status_code=204, response_class=Response, summary="Remove a base station")
 async def remove_cell(cell_id: CellId, platform: Platform) -> Response:
-    """Plans made from now on do without it."""
+    """Later plans do not use it."""
     await platform.topology.RemoveCell(topology_pb2.RemoveCellRequest(cell_id=cell_id))
     return Response(status_code=204)
 
@@ -58,5 +58,5 @@ async def list_policies(platform: Platform) -> JsonResponse:
 
 @router.post("/v1/policies", status_code=202, response_model=Policy, summary="Train a scheduling policy")
 async def train_policy(body: NewPolicy, platform: Platform) -> JsonResponse:
-    """For the present cells, in the background; watch `progress`."""
+    """For the current cells, in the background; `progress` shows how far it is."""
     return message_response(await platform.topology.TrainPolicy(to_proto(topology_pb2.TrainPolicyRequest, body)), 202)

@@ -21,10 +21,13 @@ router = router_for("devices")
 
 
 @router.post(
-    "/v1/devices/{device_id}/heartbeat", status_code=204, response_class=Response, summary="Say that a device is alive"
+    "/v1/devices/{device_id}/heartbeat",
+    status_code=204,
+    response_class=Response,
+    summary="Report that a device is alive",
 )
 async def heartbeat(device_id: DeviceId, gateway: Gateway) -> Response:
-    """Cheap: many heartbeats share one call to the registry."""
+    """Concurrent heartbeats share one call to the registry."""
     require_own_device(device_id)
     await gateway.heartbeats.beat(device_id)
     return Response(status_code=204)
@@ -32,8 +35,8 @@ async def heartbeat(device_id: DeviceId, gateway: Gateway) -> Response:
 
 @router.post("/v1/devices", status_code=201, response_model=RegisteredDevice, summary="Register a device")
 async def register_device(request: Request, body: NewDevice, gateway: Gateway) -> JsonResponse:
-    """Needs no API key: the enrolment token in the body opens. Returns the device's API key, this once. Registering
-    again with the same token and signing key returns the same device with a fresh API key."""
+    """Needs no API key: the enrolment token in the body authenticates. Only this response shows the device's API key.
+    Registering again with the same token and signing key returns the same device with a new API key."""
     profile = body.model_dump(exclude_none=True, exclude={"token", "proof"})
     asked = to_proto(trust_pb2.RegisterDeviceRequest, {"token": body.token, "proof": body.proof, "device": profile})
     with gateway.authenticator.watching(address_of(request)):
@@ -61,9 +64,8 @@ async def get_device(device_id: DeviceId, platform: Platform) -> JsonResponse:
 
 @router.get("/v1/devices/{device_id}/keys", response_model=KnownKeys, summary="A device's public keys")
 async def get_keys(device_id: DeviceId, platform: Platform) -> JsonResponse:
-    """Of any device whose id the caller was given, so that owners can compare its fingerprint before they believe it;
-    nothing else of it is told."""
-    with acting_as(SERVICE):  # to its registry a device may ask for its owner's devices alone
+    """Of any device, by id, so that owners can compare its fingerprint before they trust it. Shows no other fields."""
+    with acting_as(SERVICE):  # a device's own role may read only devices of its owner
         result = to_json(await platform.registry.GetDevice(trust_pb2.GetDeviceRequest(device_id=device_id)))
     return JsonResponse(
         {name: result[name] for name in ("id", "owner_id", "signing_key", "sealing_key", "key_version")}
@@ -72,7 +74,7 @@ async def get_keys(device_id: DeviceId, platform: Platform) -> JsonResponse:
 
 @router.patch("/v1/devices/{device_id}", response_model=Device, summary="Change a device's profile")
 async def update_device(device_id: DeviceId, body: DeviceChange, platform: Platform) -> JsonResponse:
-    """Location and capabilities; what is left out, or zero inside capabilities, stays as it is."""
+    """Location and capabilities; missing fields, and zeros inside capabilities, stay unchanged."""
     require_own_device(device_id)
     request = to_proto(trust_pb2.UpdateDeviceRequest, body, device_id=device_id)
     return message_response(await platform.registry.UpdateDevice(request))
@@ -90,7 +92,7 @@ async def rotate_keys(device_id: DeviceId, body: NewKeys, gateway: Gateway) -> J
 
 @router.post("/v1/devices/{device_id}/revocation", response_model=Device, summary="Revoke a device")
 async def revoke_device(device_id: DeviceId, body: Revocation, gateway: Gateway) -> JsonResponse:
-    """Its API keys stop working at once and it is given no more work. There is no way back."""
+    """Its API keys stop working at once and it receives no more work. This is final."""
     require_own_device(device_id)
     request = to_proto(trust_pb2.RevokeDeviceRequest, body, device_id=device_id)
     reply = await gateway.platform.registry.RevokeDevice(request)
@@ -98,10 +100,10 @@ async def revoke_device(device_id: DeviceId, body: Revocation, gateway: Gateway)
     return message_response(reply)
 
 
-@router.delete("/v1/devices/{device_id}", response_model=Device, summary="Forget a device")
+@router.delete("/v1/devices/{device_id}", response_model=Device, summary="Erase a device")
 async def erase_device(device_id: DeviceId, gateway: Gateway) -> JsonResponse:
-    """Revokes it; its name, profile, keys, ties, links and letters go for good. Book and audit log keep its bare id,
-    and what models have learnt stays in them. Its owner's name goes with its last device."""
+    """Revokes it and deletes its name, profile, keys, ties, links and letters. The ledger and the audit log keep its
+    id, and models keep what they learnt. The owner's name is deleted with the owner's last device."""
     require_own_device(device_id)
     await gateway.platform.work.ForgetLetters(aggregation_pb2.ForgetLettersRequest(device_id=device_id))
     reply = await gateway.platform.registry.EraseDevice(trust_pb2.EraseDeviceRequest(device_id=device_id))

@@ -1,4 +1,4 @@
-"""Which devices take part in a task."""
+"""Enrolments of devices in tasks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def list_enrolments(task_id: TaskId, platform: Platform, limit: Limit = 10
 
 @router.put("/v1/tasks/{task_id}/enrolments/{device_id}", response_model=Enrolment, summary="Enrol a device")
 async def enrol(task_id: TaskId, device_id: DeviceId, body: NewEnrolment, platform: Platform) -> JsonResponse:
-    """It joins from the next round on. Repeating it changes the samples."""
+    """It joins the next round. Repeating it changes the number of samples."""
     require_own_device(device_id)
     request = to_proto(aggregation_pb2.EnrolRequest, body, task_id=task_id, device_id=device_id)
     return message_response(await platform.tasks.Enrol(request))
@@ -31,7 +31,7 @@ async def enrol(task_id: TaskId, device_id: DeviceId, body: NewEnrolment, platfo
 
 @router.delete("/v1/tasks/{task_id}/enrolments/{device_id}", response_model=Enrolment, summary="Withdraw a device")
 async def withdraw(task_id: TaskId, device_id: DeviceId, platform: Platform) -> JsonResponse:
-    """It is given no more work of this task."""
+    """It receives no more work of this task."""
     require_own_device(device_id)
     request = aggregation_pb2.WithdrawRequest(task_id=task_id, device_id=device_id)
     return message_response(await platform.tasks.Withdraw(request))

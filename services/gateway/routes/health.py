@@ -1,4 +1,4 @@
-"""Is the gateway up, can it serve, what does it count?"""
+"""Liveness, readiness, versions and metrics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ router = router_for("health")
 
 @router.get("/health/live", response_model=Live, summary="Whether the gateway runs")
 async def live() -> JsonResponse:
-    """Says so as long as the process can answer at all; asks nobody else."""
+    """Returns "serving" without calling any service."""
     return JsonResponse({"status": "serving"})
 
 
@@ -32,25 +32,25 @@ async def live() -> JsonResponse:
     responses={503: {"model": Ready, "description": "A service is away; `services` says which."}},
 )
 async def ready(platform: Platform) -> JsonResponse:
-    """Asks the health of all four services; 503 names those that are away."""
+    """Checks the health of all four services; 503 names those that are away."""
     services = await platform.health()
-    whole = all(state == "serving" for state in services.values())
-    headers = {} if whole else {"Retry-After": str(RETRY_AFTER_SECONDS)}
-    document = {"status": "serving" if whole else "away", "services": services}
-    return JsonResponse(document, 200 if whole else 503, headers)
+    is_ready = all(state == "serving" for state in services.values())
+    headers = {} if is_ready else {"Retry-After": str(RETRY_AFTER_SECONDS)}
+    document = {"status": "serving" if is_ready else "away", "services": services}
+    return JsonResponse(document, 200 if is_ready else 503, headers)
 
 
-@router.get("/v1/versions", response_model=Versions, summary="Version, replicas and pace of every service")
+@router.get("/v1/versions", response_model=Versions, summary="Version, replicas and latency of every service")
 async def versions(platform: Platform) -> JsonResponse:
-    """The gateway's own and what each replica of a service says; empty of one that is away."""
-    build: ReplicaStatus = {"version": VERSION, "commit": commit(), "certificate_ends_at": 0.0}  # it speaks http
+    """Of this gateway and of each replica of the services; empty for one that is away."""
+    build: ReplicaStatus = {"version": VERSION, "commit": commit(), "certificate_ends_at": 0.0}
     own = {"state": "serving", "name": platform.settings.replica, **build, **LATENCY.summary()}
-    told = {"gateway": [own], **await platform.replicas()}
-    return JsonResponse({"services": {name: _build(replicas) for name, replicas in told.items()}})
+    by_service = {"gateway": [own], **await platform.replicas()}
+    return JsonResponse({"services": {name: _build(replicas) for name, replicas in by_service.items()}})
 
 
 def _build(replicas: list[ReplicaStatus]) -> ReplicaStatus:
-    """What a service's first replica that serves says, and what they all say."""
+    """Summarise a service by its first serving replica; list all replicas."""
     first = next((replica for replica in replicas if replica["state"] == "serving"), replicas[0])
     ends = [replica["certificate_ends_at"] for replica in replicas if replica["certificate_ends_at"]]
     common = {"version": first["version"], "commit": first["commit"], "certificate_ends_at": min(ends, default=0.0)}
@@ -60,7 +60,7 @@ def _build(replicas: list[ReplicaStatus]) -> ReplicaStatus:
 @router.get(
     "/metrics",
     response_class=Response,
-    summary="Prometheus metrics, for this machine alone",
+    summary="Prometheus metrics, for this machine only",
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 async def metrics(request: Request) -> Response:
@@ -68,7 +68,7 @@ async def metrics(request: Request) -> Response:
     elsewhere use the separate metrics port (COTERIE_METRICS_PORT)."""
     proxied = "x-forwarded-for" in request.headers or "forwarded" in request.headers
     if proxied or request.client is None or not _is_loopback(request.client.host):
-        raise NotYours("metrics are for this machine alone; scrape the port set by COTERIE_METRICS_PORT instead")
+        raise NotYours("metrics are served to this machine only; scrape the port set by COTERIE_METRICS_PORT instead")
     return Response(generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 

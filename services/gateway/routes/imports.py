@@ -1,4 +1,4 @@
-"""Bulk imports into the trust registry, as NDJSON: the header on the first line, a row on each of the others."""
+"""Bulk imports into the trust registry as NDJSON: a header on the first line, a row on each other line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from services.gateway.wire.responses import JsonResponse, message_response
 from services.kit.errors import CoterieError, InvalidInput
 
 CHUNK_ROWS = 2_000
-MOST_LINE_BYTES = 64 * 1024
+MAX_LINE_BYTES = 64 * 1024
 IMPORT_SECONDS = 6 * 3600.0
 _BODY: dict[str, Any] = {
     "requestBody": {
@@ -36,13 +36,13 @@ router = router_for("imports")
 
 
 class BadRow(InvalidInput):
-    """A line of the body that is no header or row; the lines before it are stored."""
+    """A line of the body is not a valid header or row; the lines before it are stored."""
 
 
 @router.post("/v1/trust/imports", response_model=ImportProgress, summary="Import devices and ties", openapi_extra=_BODY)
 async def import_rows(request: Request, platform: Platform) -> JsonResponse:
-    """The body streams. Rows are stored in chunks; when a line is bad, or the connection ends, what was stored before
-    stays, and the same name with the same rows goes on behind it. Lines stored already are passed over."""
+    """The body streams. Rows are stored in chunks; when a line is invalid or the connection ends, the stored rows stay.
+    Sending the same name with the same rows again continues after them and skips stored lines."""
     lines = _lines_of(request)
     header = await _header(lines)
     body = _Rows(header, lines)
@@ -52,17 +52,17 @@ async def import_rows(request: Request, platform: Platform) -> JsonResponse:
     return message_response(progress)
 
 
-@router.get("/v1/trust/imports/{name}", response_model=ImportProgress, summary="How far an import got")
+@router.get("/v1/trust/imports/{name}", response_model=ImportProgress, summary="Progress of an import")
 async def get_import(name: Annotated[str, Path(min_length=1, max_length=60)], platform: Platform) -> JsonResponse:
-    """The last line stored and what came of it, all runs together."""
+    """The last stored line and the counts over all runs."""
     return message_response(await platform.trust.GetImport(trust_pb2.GetImportRequest(name=name)))
 
 
 class _Rows:
     """The rest of a body as chunks for the registry.
 
-    A body that turns bad ends the stream and leaves its error in `failure`: the registry then stores what came before,
-    which an exception inside the stream would throw away.
+    An invalid line ends the stream and sets `failure`, so that the registry stores the lines before it; an exception
+    inside the stream would discard them.
     """
 
     def __init__(self, header: ImportHeader, lines: AsyncIterator[bytes]) -> None:
@@ -71,10 +71,10 @@ class _Rows:
         self._lines = lines
 
     async def chunks(self) -> AsyncIterator[trust_pb2.ImportChunk]:
-        """The header, then rows, some thousand at a time."""
+        """Yield the header, then rows in chunks."""
         yield trust_pb2.ImportChunk(header=self._header)
         batch: list[bytes] = []
-        first = 2  # of the body: the header is its first line
+        first = 2  # line of the body; the header is line 1
         try:
             async for line in self._lines:
                 batch.append(line)
@@ -95,7 +95,7 @@ class _Rows:
 
 
 def _read_rows(batch: list[bytes], first: int) -> tuple[list[trust_pb2.ImportRow], BadRow | None]:
-    """The rows on these lines up to the first bad one, and what is wrong with that."""
+    """Parse lines up to the first invalid one; return the rows and its error."""
     rows: list[trust_pb2.ImportRow] = []
     for number, line in enumerate(batch, start=first):
         if not line.strip():
@@ -121,17 +121,17 @@ def _read(kind: type[M], line: bytes, number: int) -> M:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
-        place = f"{field}: " if field else ""
+        prefix = f"{field}: " if field else ""
         details = {"line": str(number), "field": field}
-        raise BadRow(f"line {number} of the body: {place}{first['msg']}", details=details) from error
+        raise BadRow(f"line {number} of the body: {prefix}{first['msg']}", details=details) from error
 
 
 async def _lines_of(request: Request) -> AsyncIterator[bytes]:
-    """The body's lines as they arrive, the last one with or without its end; none longer than `MOST_LINE_BYTES`."""
+    """Yield the body's lines, the last with or without a line break; refuse lines longer than `MAX_LINE_BYTES`."""
     rest, number = b"", 0
     async for piece in pieces_of(request):
-        *whole, rest = (rest + piece).split(b"\n")
-        for line in whole:
+        *complete, rest = (rest + piece).split(b"\n")
+        for line in complete:
             number += 1
             yield _within(line, number)
         _within(rest, number + 1)
@@ -140,7 +140,7 @@ async def _lines_of(request: Request) -> AsyncIterator[bytes]:
 
 
 def _within(line: bytes, number: int) -> bytes:
-    if len(line) > MOST_LINE_BYTES:
-        message = f"line {number} of the body has more than {MOST_LINE_BYTES} bytes; a row is one short JSON object"
+    if len(line) > MAX_LINE_BYTES:
+        message = f"line {number} of the body has more than {MAX_LINE_BYTES} bytes; a row is one short JSON object"
         raise BadRow(message, details={"line": str(number)})
     return line

@@ -1,4 +1,4 @@
-"""What devices did with each other."""
+"""Interactions between devices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ router = router_for("interactions")
 
 @router.post("/v1/interactions", response_model=Recorded, summary="Record interactions")
 async def record_interactions(body: NewInteractions, platform: Platform) -> JsonResponse:
-    """Idempotent by interaction id; a batch with any bad item is refused whole. A device reports what it is part of."""
+    """Idempotent by interaction id; a batch with an invalid item is refused as a whole. A device reports its own
+    interactions."""
     request = to_proto(trust_pb2.RecordInteractionsRequest, body)
     return message_response(await platform.trust.RecordInteractions(request))
 
@@ -32,6 +33,6 @@ async def list_interactions(
     limit: Limit = 100,
     cursor: Cursor = "",
 ) -> JsonResponse:
-    """Of a device, or of a pair when both are given; newest first."""
+    """Of one device, or of a pair if both are given; newest first."""
     request = trust_pb2.ListInteractionsRequest(device_a=device_a, device_b=device_b, limit=limit, cursor=cursor)
     return JsonResponse(page(await platform.trust.ListInteractions(request), "interactions"))

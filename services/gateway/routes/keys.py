@@ -17,13 +17,13 @@ router = router_for("keys")
 
 @router.post("/v1/keys", status_code=201, response_model=ApiKey, summary="Create an API key")
 async def create_key(body: NewApiKey, platform: Platform) -> JsonResponse:
-    """For an admin or a publisher. The secret is shown this once."""
+    """For an admin or a publisher. Only this response shows the secret."""
     return message_response(await platform.registry.CreateKey(to_proto(trust_pb2.CreateKeyRequest, body)), 201)
 
 
 @router.get("/v1/keys", response_model=Page[KeyInfo], summary="List API keys")
 async def list_keys(platform: Platform, limit: Limit = 100, cursor: Cursor = "") -> JsonResponse:
-    """Of admins and publishers, those that work no more included; never their secrets."""
+    """Of admins and publishers, expired and revoked keys included; never their secrets."""
     return JsonResponse(
         page(await platform.registry.ListKeys(trust_pb2.ListKeysRequest(limit=limit, cursor=cursor)), "keys")
     )
@@ -31,8 +31,8 @@ async def list_keys(platform: Platform, limit: Limit = 100, cursor: Cursor = "")
 
 @router.post("/v1/keys/{key_id}/rotation", status_code=201, response_model=ApiKey, summary="Rotate an API key")
 async def rotate_key(key_id: AnyId, body: Rotation, platform: Platform) -> JsonResponse:
-    """A fresh key for the same holder, shown this once; the old one goes on for `grace_seconds`. For admins, and for a
-    publisher its own."""
+    """Creates a new key for the same holder; only this response shows it. The old key works for `grace_seconds` more.
+    An admin may rotate any key, a publisher its own."""
     return message_response(
         await platform.registry.RotateKey(to_proto(trust_pb2.RotateKeyRequest, body, key_id=key_id)), 201
     )

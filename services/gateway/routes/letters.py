@@ -24,7 +24,7 @@ from services.gateway.wire.bodies import (
     store_small,
 )
 from services.gateway.wire.convert import to_json, to_proto
-from services.gateway.wire.openapi import BLOB_ANSWERS, DIGEST_PARAMETER
+from services.gateway.wire.openapi import BLOB_RESPONSES, DIGEST_PARAMETER
 from services.gateway.wire.responses import JsonResponse, message_response
 from services.kit.rpc.principal import current_principal
 
@@ -51,10 +51,10 @@ async def send_letter(
     number: RoundNumber,
     recipient: DeviceId,
     gateway: Gateway,
-    kind: Annotated[Literal["update", "parameters", "receipt"], Query(description="What is inside.")],
+    kind: Annotated[Literal["update", "parameters", "receipt"], Query(description="Kind of content.")],
     plan_version: Annotated[int, Query(ge=0, le=MOST_INT32, description="Plan the letter belongs to.")] = 0,
 ) -> JsonResponse:
-    """From the caller to a device it is linked to in the round. Safe to repeat."""
+    """From the caller to a device that it exchanges letters with in the round. Safe to repeat."""
     digest = promised_digest(request)
     letter = to_proto(
         aggregation_pb2.Letter,
@@ -72,7 +72,7 @@ async def send_letter(
 
 
 async def _store(request: Request, gateway: Dependencies, letter: aggregation_pb2.Letter) -> int:
-    """Takes the body into the blob store and returns its size; a large one only if the letter would be taken."""
+    """Store the body and return its size; ask aggregation first whether it accepts a large letter."""
     size, limit = promised_size(request), gateway.settings.max_letter_bytes
     check_size(size, limit)
     if size is not None and size <= SMALL_BYTES:
@@ -80,8 +80,8 @@ async def _store(request: Request, gateway: Dependencies, letter: aggregation_pb
     admission = await gateway.platform.work.AdmitLetter(aggregation_pb2.SendLetterRequest(letter=letter))
     limit = min(limit, admission.max_bytes)
     check_size(size, limit)
-    _, taken = await gateway.blobs.put(pieces_of(request), max_bytes=limit, digest=letter.digest)
-    return taken
+    _, stored_bytes = await gateway.blobs.put(pieces_of(request), max_bytes=limit, digest=letter.digest)
+    return stored_bytes
 
 
 @router.get("/v1/tasks/{task_id}/rounds/{number}/letters", response_model=Letters, summary="Letters to the caller")
@@ -91,13 +91,13 @@ async def list_letters(
     number: RoundNumber,
     gateway: Gateway,
     wait: WaitSeconds = 0,
-    known: Annotated[list[Id], Query(max_length=1000, description="Ids of letters known already.")] = [],  # noqa: B006
+    known: Annotated[list[Id], Query(max_length=1000, description="Ids of letters that the caller has.")] = [],  # noqa: B006
     plan_version: Annotated[
-        int, Query(ge=0, le=MOST_INT32, description="Plan the caller works by: 409 once it is replaced; 0: any.")
+        int, Query(ge=0, le=MOST_INT32, description="Plan that the caller follows: 409 once it is replaced; 0 = any.")
     ] = 0,
 ) -> JsonResponse:
-    """Those not known yet; with `wait`, the answer comes when there is one or the time is over."""
-    question = aggregation_pb2.ListLettersRequest(
+    """Letters that are not in `known`; with `wait`, the response comes with the first letter or after the time."""
+    query = aggregation_pb2.ListLettersRequest(
         task_id=task_id,
         round=number,
         device_id=current_principal().subject,
@@ -105,7 +105,7 @@ async def list_letters(
         wait_seconds=wait,
         plan_version=plan_version,
     )
-    call = gateway.platform.work.ListLetters(question, timeout=wait + MARGIN_SECONDS)
+    call = gateway.platform.work.ListLetters(query, timeout=wait + MARGIN_SECONDS)
     reply = await gateway.long_poller.wait(request, call)
     document = to_json(reply)
     return JsonResponse(
@@ -113,9 +113,9 @@ async def list_letters(
     )
 
 
-@router.get("/v1/letters/{letter_id}", response_class=Response, summary="Fetch a letter", responses=BLOB_ANSWERS)
+@router.get("/v1/letters/{letter_id}", response_class=Response, summary="Fetch a letter", responses=BLOB_RESPONSES)
 async def get_letter(request: Request, letter_id: AnyId, gateway: Gateway) -> Response:
-    """The ciphertext, streamed; only its recipient may."""
-    question = aggregation_pb2.AuthoriseDownloadRequest(letter_id=letter_id)
-    blob = await gateway.platform.tasks.AuthoriseDownload(question)
+    """The ciphertext, streamed, for its recipient only."""
+    query = aggregation_pb2.AuthoriseDownloadRequest(letter_id=letter_id)
+    blob = await gateway.platform.tasks.AuthoriseDownload(query)
     return await download(request, gateway.blobs, blob.digest, blob.size_bytes)

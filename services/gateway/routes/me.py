@@ -1,4 +1,4 @@
-"""Who am I?"""
+"""The principal behind the API key."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from services.gateway.wire.responses import JsonResponse, message_response
 router = router_for("me")
 
 
-@router.get("/v1/me", response_model=Me, summary="Whom the key used speaks for")
+@router.get("/v1/me", response_model=Me, summary="The caller's principal")
 async def get_me(request: Request) -> JsonResponse:
-    """Role, subject and name behind the API key; answered from the gateway's memory when it can be."""
+    """Role, subject and name behind the API key; from the gateway's cache if possible."""
     return message_response(request.scope[PRINCIPAL])

@@ -1,4 +1,4 @@
-"""Owners and the enrolment tokens their devices register with."""
+"""Owners and the enrolment tokens of their devices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ router = router_for("owners")
 
 @router.post("/v1/owners", status_code=201, response_model=Owner, summary="Create an owner")
 async def create_owner(body: NewOwner, platform: Platform) -> JsonResponse:
-    """Idempotent by name: the same name returns the owner that exists."""
+    """Idempotent by name: the same name returns the existing owner."""
     return message_response(await platform.registry.CreateOwner(to_proto(trust_pb2.CreateOwnerRequest, body)), 201)
 
 
@@ -34,15 +34,15 @@ async def get_owner(owner_id: OwnerId, platform: Platform) -> JsonResponse:
     return message_response(await platform.registry.GetOwner(trust_pb2.GetOwnerRequest(owner_id=owner_id)))
 
 
-@router.patch("/v1/owners/{owner_id}", response_model=Owner, summary="Change what an owner shares")
+@router.patch("/v1/owners/{owner_id}", response_model=Owner, summary="Change an owner's sharing")
 async def update_owner(owner_id: OwnerId, body: OwnerChange, platform: Platform) -> JsonResponse:
-    """What others may see of its devices' ties."""
+    """Sets who may see the ties of its devices."""
     request = to_proto(trust_pb2.UpdateOwnerRequest, body, owner_id=owner_id)
     return message_response(await platform.registry.UpdateOwner(request))
 
 
 @router.post("/v1/owners/{owner_id}/tokens", status_code=201, response_model=Token, summary="Issue an enrolment token")
 async def issue_token(owner_id: OwnerId, body: NewToken, platform: Platform) -> JsonResponse:
-    """With it, devices of this owner may register. The secret is shown this once."""
+    """Devices of this owner register with it. Only this response shows the secret."""
     request = to_proto(trust_pb2.IssueTokenRequest, body, owner_id=owner_id)
     return message_response(await platform.registry.IssueToken(request), 201)

@@ -1,4 +1,4 @@
-"""Privacy spent."""
+"""Privacy that devices have spent."""
 
 from __future__ import annotations
 

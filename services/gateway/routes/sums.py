@@ -1,4 +1,4 @@
-"""Secure sums: what binds a sum, and the duties of its clerks. The gateway passes on what it cannot read."""
+"""Secure sums: documents of a sum, and duties of its clerks. The gateway forwards sealed data that it cannot read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from services.gateway.routes.base import Gateway, Platform, router_for
 from services.gateway.schemas.base import Cohort, DeviceId, RoundNumber, SessionNumber, ShareNumber, TaskId, WaitSeconds
 from services.gateway.schemas.sums import Agreement, Answer, Offer, ReadyCheck
 from services.gateway.usecases.long_polls import MARGIN_SECONDS
-from services.gateway.wire.bodies import MEDIA_TYPE, begun, check_size, pieces_of, promised_digest, promised_size
+from services.gateway.wire.bodies import MEDIA_TYPE, check_size, pieces_of, prefetched, promised_digest, promised_size
 from services.gateway.wire.convert import to_json
 from services.gateway.wire.openapi import DIGEST_PARAMETER
 from services.gateway.wire.responses import JsonResponse, message_response
@@ -32,7 +32,7 @@ LETTERS_AT_ONCE = 64
 _AT = "/v1/tasks/{task_id}/rounds/{number}/sums/{cohort}/{session_number}"
 _CANONICAL: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "Canonical JSON: its very bytes are what digests and signatures are of.",
+        "description": "Canonical JSON; digests and signatures cover exactly these bytes.",
         "content": {"application/json": {"schema": {}}},
     }
 }
@@ -62,10 +62,10 @@ Place = Annotated[pb.SumPlace, Depends(_place)]
 
 @router.get("/v1/duties", response_model=Items[Duty], summary="Ask for duties as a clerk")
 async def list_duties(request: Request, gateway: Gateway, wait: WaitSeconds = 0) -> JsonResponse:
-    """At most one duty for each sum. With `wait`, the answer comes when there is one or the time is over. A duty
-    `forget` is told once: the next poll acknowledges it."""
-    question = pb.ListDutiesRequest(device_id=current_principal().subject, wait_seconds=wait)
-    call = gateway.platform.sums.ListDuties(question, timeout=wait + MARGIN_SECONDS)
+    """At most one duty per sum. With `wait`, the response comes with the first duty or after the time. A duty `forget`
+    is sent once; the next poll acknowledges it."""
+    query = pb.ListDutiesRequest(device_id=current_principal().subject, wait_seconds=wait)
+    call = gateway.platform.sums.ListDuties(query, timeout=wait + MARGIN_SECONDS)
     reply = await gateway.long_poller.wait(request, call)
     return JsonResponse({"items": [to_json(duty) for duty in reply.duties]})
 
@@ -86,36 +86,36 @@ async def get_terms(place: Place, platform: Platform) -> Response:
     return await _document(place, platform, words.SUM_DOCUMENT_TERMS)
 
 
-@router.get(_AT + "/participants", response_class=Response, responses=_CANONICAL, summary="Who takes part in a sum")
+@router.get(_AT + "/participants", response_class=Response, responses=_CANONICAL, summary="Participants of a sum")
 async def get_participants(place: Place, platform: Platform) -> Response:
     """Device ids and signing keys, by id. For the sum's participants and clerks."""
     return await _document(place, platform, words.SUM_DOCUMENT_PARTICIPANTS)
 
 
-@router.get(_AT + "/candidates", response_class=Response, responses=_CANONICAL, summary="Who may be in the sum")
+@router.get(_AT + "/candidates", response_class=Response, responses=_CANONICAL, summary="Candidates of a sum")
 async def get_candidates(place: Place, platform: Platform) -> Response:
-    """[device id, SHA-256 of the masked words, root, letter key, signature] of each, by id. For clerks."""
+    """[device id, SHA-256 of the masked words, root, letter key, signature] of each candidate, by id. For clerks."""
     return await _document(place, platform, words.SUM_DOCUMENT_CANDIDATES)
 
 
 async def _document(place: pb.SumPlace, platform: Platform, document: words.SumDocument.ValueType) -> Response:
-    question = pb.ReadSumRequest(place=place, device_id=current_principal().subject, document=document)
-    text = (await platform.sums.ReadSum(question)).text.encode()
+    query = pb.ReadSumRequest(place=place, device_id=current_principal().subject, document=document)
+    text = (await platform.sums.ReadSum(query)).text.encode()
     headers = {"ETag": f'"{hashlib.sha256(text).hexdigest()}"', "Cache-Control": "private, no-cache"}
     return Response(text, headers=headers, media_type="application/json")
 
 
 @router.get(_AT + "/letters", response_class=Response, responses=_LETTERS, summary="Letters to the calling clerk")
 async def get_sum_letters(place: Place, gateway: Gateway) -> Response:
-    """The candidates' letters to the caller and to nobody else, one after the other."""
+    """The candidates' letters to the caller, concatenated."""
     reply = await gateway.platform.sums.ListSumLetters(_reader(place))
-    return StreamingResponse(await begun(_framed(gateway.blobs, reply.letters)), media_type=MEDIA_TYPE)
+    return StreamingResponse(await prefetched(_framed(gateway.blobs, reply.letters)), media_type=MEDIA_TYPE)
 
 
 async def _framed(blobs: BlobStore, letters: Sequence[pb.SumLetter]) -> AsyncIterator[bytes]:
-    def read(some: Sequence[pb.SumLetter]) -> bytes:
+    def read(batch: Sequence[pb.SumLetter]) -> bytes:
         return b"".join(
-            framed(item.device_id, bytes(blobs.read(item.digest, item.start, item.length))) for item in some
+            framed(item.device_id, bytes(blobs.read(item.digest, item.start, item.length))) for item in batch
         )
 
     for start in range(0, len(letters), LETTERS_AT_ONCE):
@@ -124,7 +124,7 @@ async def _framed(blobs: BlobStore, letters: Sequence[pb.SumLetter]) -> AsyncIte
 
 @router.put(_AT + "/ready-checks/{device_id}", status_code=204, response_class=Response, summary="Check the candidates")
 async def put_ready_check(place: Place, device_id: DeviceId, body: ReadyCheck, platform: Platform) -> Response:
-    """Which candidates the clerk can serve, and what is wrong with the others."""
+    """The candidates that the clerk can serve, and the faults of the others."""
     require_own_device(device_id)
     await platform.sums.PutReadyCheck(
         pb.PutReadyCheckRequest(
@@ -136,10 +136,10 @@ async def put_ready_check(place: Place, device_id: DeviceId, body: ReadyCheck, p
 
 @router.get(_AT + "/survivors", response_model=SurvivorList, summary="Survivors to agree to")
 async def get_survivors(place: Place, platform: Platform) -> JsonResponse:
-    """They never change within a session."""
-    result = await platform.sums.GetSurvivors(_reader(place))
+    """They do not change within a session."""
+    agreed = await platform.sums.GetSurvivors(_reader(place))
     return JsonResponse(
-        {"survivors": [[survivor.device_id, survivor.root] for survivor in result.survivors], "digest": result.digest}
+        {"survivors": [[survivor.device_id, survivor.root] for survivor in agreed.survivors], "digest": agreed.digest}
     )
 
 
@@ -153,19 +153,19 @@ async def put_commit(place: Place, device_id: DeviceId, body: Agreement, platfor
     return Response(status_code=204)
 
 
-@router.get(_AT + "/commits", response_model=dict[str, str], summary="Who agreed to the survivors")
+@router.get(_AT + "/commits", response_model=dict[str, str], summary="Clerks' agreements to the survivors")
 async def get_commits(place: Place, platform: Platform) -> JsonResponse:
-    """Signatures by clerk, once enough agreed."""
+    """Signatures by clerk, once enough clerks agreed."""
     return JsonResponse(dict((await platform.sums.GetCommits(_reader(place))).signatures))
 
 
-@router.put(_AT + "/answers/{device_id}", response_model=WantedShares, summary="Tell share sums by their digests")
+@router.put(_AT + "/answers/{device_id}", response_model=WantedShares, summary="Report digests of share sums")
 async def put_answer(place: Place, device_id: DeviceId, body: Answer, platform: Platform) -> JsonResponse:
-    """Answers which of the sums themselves are wanted of this clerk now. Safe to repeat until nothing is."""
+    """Returns which share sums the clerk must upload now. Safe to repeat until there are none."""
     require_own_device(device_id)
-    told = {int(share): digest for share, digest in body.digests.items()}
+    digests = {int(share): digest for share, digest in body.digests.items()}
     request = pb.PutAnswerRequest(
-        place=place, device_id=device_id, digest=body.digest, digests=told, signature=body.signature
+        place=place, device_id=device_id, digest=body.digest, digests=digests, signature=body.signature
     )
     return message_response(await platform.sums.PutAnswer(request))
 
@@ -174,7 +174,7 @@ async def put_answer(place: Place, device_id: DeviceId, body: Answer, platform: 
     _AT + "/answers/{device_id}/shares/{share}",
     status_code=204,
     response_class=Response,
-    summary="Hand in a share sum",
+    summary="Upload a share sum",
     openapi_extra=_SHARE,
 )
 async def put_share(
@@ -183,14 +183,14 @@ async def put_share(
     """The words must hash to the digest the clerk signed."""
     require_own_device(device_id)
     digest = promised_digest(request)
-    told = pb.ShareRequest(place=place, device_id=device_id, share=share, digest=digest)
-    admission = await gateway.platform.sums.AdmitShare(told)
+    share_request = pb.ShareRequest(place=place, device_id=device_id, share=share, digest=digest)
+    admission = await gateway.platform.sums.AdmitShare(share_request)
     check_size(promised_size(request), admission.size_bytes)
     if not admission.stored:
-        _, taken = await gateway.blobs.put(pieces_of(request), max_bytes=admission.size_bytes, digest=digest)
-        if taken != admission.size_bytes:
-            raise BadShareSize(f"a share sum of these terms has {admission.size_bytes} bytes, this one {taken}")
-    await gateway.platform.sums.PutShare(told)
+        _, size = await gateway.blobs.put(pieces_of(request), max_bytes=admission.size_bytes, digest=digest)
+        if size != admission.size_bytes:
+            raise BadShareSize(f"the share sum has {size} bytes; its terms require {admission.size_bytes}")
+    await gateway.platform.sums.PutShare(share_request)
     return Response(status_code=204)
 
 

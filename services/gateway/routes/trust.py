@@ -1,4 +1,4 @@
-"""Trust and the relations it grows on. Who may see which tie is the trust registry's to say (owners' sharing)."""
+"""Trust and relations. The trust registry decides which ties a caller may see (owners' sharing)."""
 
 from __future__ import annotations
 
@@ -39,9 +39,11 @@ from services.kit.rpc.service_clients import ServiceClients
 router = router_for("trust")
 
 
-@router.get("/v1/trust/pairs/{a}/{b}", response_model=TrustExplanation, summary="Trust between two devices, and why")
+@router.get(
+    "/v1/trust/pairs/{a}/{b}", response_model=TrustExplanation, summary="Trust between two devices, with its reasons"
+)
 async def explain_trust(a: DeviceId, b: DeviceId, platform: Platform, at: Moment = 0) -> JsonResponse:
-    """Direct, indirect and combined trust of `a` in `b` with the counts, the path and the relations behind it."""
+    """Direct, indirect and combined trust of `a` in `b`, with the counts, the path and the relations behind it."""
     request = trust_pb2.ExplainTrustRequest(device_a=a, device_b=b, at=at)
     return message_response(await platform.trust.ExplainTrust(request))
 
@@ -85,16 +87,16 @@ async def get_graph(
         Literal["json", "graphml", "node-link"], Query(description="node-link is networkx's JSON form.")
     ] = "json",
 ) -> Response:
-    """Devices and ties: of one owner's devices, of one task's enrolled devices, or of all. Publishers give a task of
-    theirs."""
+    """Devices and ties: of one owner's devices, of one task's enrolled devices, or of all. A publisher must name one of
+    its tasks."""
     if current_principal().role == PUBLISHER and not task:
-        raise NotYours("publishers see the graph of their own tasks; give `task`")
+        raise NotYours("publishers see only graphs of their tasks; set `task` to one of them")
     request = trust_pb2.GetGraphRequest(owner_id=owner, least=least, at=at)
     if task:
         await require_own_task(platform, task)
         request.device_ids.extend(await _enrolled(platform, task))
-    nobody = bool(task) and not request.device_ids  # no ids would mean every device
-    graph = trust_pb2.TrustGraph(at=at) if nobody else await platform.trust.GetGraph(request)
+    is_empty = bool(task) and not request.device_ids  # no ids would mean every device
+    graph = trust_pb2.TrustGraph(at=at) if is_empty else await platform.trust.GetGraph(request)
     if format == "json":
         return message_response(graph)
     return await asyncio.to_thread(_exported, graph, format)
@@ -130,7 +132,7 @@ def _exported(graph: trust_pb2.TrustGraph, format: str) -> Response:
 
 @router.get("/v1/trust/losses", response_model=Items[Loss], summary="Pairs that lost most trust")
 async def list_losses(platform: Platform, device: IdFilter = "", since: Moment = 0, limit: Limit = 20) -> JsonResponse:
-    """Pairs whose direct trust fell most since a time, with the interactions that did it."""
+    """Pairs whose direct trust fell most since a time, with the interactions that caused it."""
     request = trust_pb2.ListLossesRequest(device_id=device, since=since, limit=limit)
     reply = await platform.trust.ListLosses(request)
     return JsonResponse({"items": [to_json(loss) for loss in reply.losses]})
@@ -140,14 +142,14 @@ async def list_losses(platform: Platform, device: IdFilter = "", since: Moment =
 async def list_relations(
     device_id: DeviceId, platform: Platform, limit: Limit = 100, cursor: Cursor = ""
 ) -> JsonResponse:
-    """Ownership, co-location, friendship and the like, with strength and cause."""
+    """Ownership, co-location, friendship and others, with strength and cause."""
     request = trust_pb2.ListRelationsRequest(device_id=device_id, limit=limit, cursor=cursor)
     return JsonResponse(page(await platform.trust.ListRelations(request), "relations"))
 
 
-@router.post("/v1/trust/relations/derive", response_model=RelationCounts, summary="Derive relations anew")
+@router.post("/v1/trust/relations/derive", response_model=RelationCounts, summary="Derive relations again")
 async def derive_relations(body: Derivation, platform: Platform) -> JsonResponse:
-    """From profiles and meetings; returns how many hold now, by kind."""
+    """From profiles and meetings; returns the number of relations by kind."""
     request = to_proto(trust_pb2.DeriveRelationsRequest, body)
     return message_response(await platform.trust.DeriveRelations(request, timeout=120))
 
@@ -156,8 +158,8 @@ async def derive_relations(body: Derivation, platform: Platform) -> JsonResponse
     "/v1/trust/friendships/{owner_a}/{owner_b}", response_model=Relation, summary="Declare or withdraw friendship"
 )
 async def declare_friendship(owner_a: OwnerId, owner_b: OwnerId, body: Friendship, platform: Platform) -> JsonResponse:
-    """Between two owners; strength 0 withdraws it. A device speaks for its own owner, which is then `owner_a`: the
-    friendship holds when the other owner declares it too. An admin vouches for both."""
+    """Between two owners; strength 0 withdraws it. A device acts for its own owner, which must be `owner_a`; the
+    friendship holds once the other owner declares it too. An admin declares it for both."""
     require_own_owner(owner_a)
     request = to_proto(trust_pb2.DeclareFriendshipRequest, body, owner_a=owner_a, owner_b=owner_b)
     return message_response(await platform.trust.DeclareFriendship(request))
@@ -167,7 +169,7 @@ async def declare_friendship(owner_a: OwnerId, owner_b: OwnerId, body: Friendshi
 async def list_friendships(
     owner_id: OwnerId, platform: Platform, limit: Limit = 100, cursor: Cursor = ""
 ) -> JsonResponse:
-    """Also those that one of the two owners has yet to confirm (`confirmed` is false)."""
+    """Includes friendships that one owner has not confirmed yet (`confirmed` is false)."""
     require_own_owner(owner_id)
     request = trust_pb2.ListFriendshipsRequest(owner_id=owner_id, limit=limit, cursor=cursor)
     return JsonResponse(page(await platform.trust.ListFriendships(request), "relations"))

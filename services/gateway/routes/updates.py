@@ -1,4 +1,4 @@
-"""Updates: a device hands in what it trained."""
+"""Updates: devices submit what they trained."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from services.gateway.wire.bodies import (
 from services.gateway.wire.convert import to_proto
 from services.gateway.wire.responses import JsonResponse, message_response
 
-MOST_REPORT_BYTES = 32 * 1024
+MAX_REPORT_BYTES = 32 * 1024
 SUBMIT_SECONDS = 60.0
 _BODY: dict[str, Any] = {
     "requestBody": {
@@ -42,7 +42,7 @@ router = router_for("updates")
 @router.put(
     "/v1/tasks/{task_id}/rounds/{number}/updates/{device_id}",
     response_model=UpdateOutcome,
-    summary="Hand in an update",
+    summary="Submit an update",
     openapi_extra=_BODY,
 )
 async def put_update(
@@ -62,23 +62,23 @@ async def put_update(
         str, Header(description=f"SHA-256 of the body ({DIGEST_PATTERN}); required unless the form is `report`.")
     ] = "",
 ) -> JsonResponse:
-    """The body streams; its digest is checked before anything changes. Safe to repeat: the same update is answered
-    "repeated". A large body is refused before it is read when it would not be taken, and not read when it is stored
-    already."""
+    """The body streams; its digest is checked before anything changes. Safe to repeat: the same update returns
+    "repeated". A large body is refused before it is read if aggregation would reject it, and not read if it is already
+    stored."""
     require_own_device(device_id)
     report = _read_report(coterie_update)
-    place = {"task_id": task_id, "round": number, "device_id": device_id}
+    key = {"task_id": task_id, "round": number, "device_id": device_id}
     stored: dict[str, Any] = {}
     if report.form != "report":
         digest = promised_digest(request)
-        stored = {"digest": digest, "size_bytes": await _store(request, gateway, place, digest)}
-    submission = to_proto(aggregation_pb2.SubmitUpdateRequest, report, **place, **stored)
+        stored = {"digest": digest, "size_bytes": await _store(request, gateway, key, digest)}
+    submission = to_proto(aggregation_pb2.SubmitUpdateRequest, report, **key, **stored)
     return message_response(await gateway.platform.work.SubmitUpdate(submission, timeout=SUBMIT_SECONDS))
 
 
 def _read_report(text: str) -> UpdateReport:
-    if len(text) > MOST_REPORT_BYTES:
-        raise BadHeader(f"Coterie-Update has {len(text)} characters; at most {MOST_REPORT_BYTES} are taken")
+    if len(text) > MAX_REPORT_BYTES:
+        raise BadHeader(f"Coterie-Update has {len(text)} characters; the limit is {MAX_REPORT_BYTES}")
     try:
         return UpdateReport.model_validate_json(text)
     except ValidationError as error:
@@ -87,18 +87,18 @@ def _read_report(text: str) -> UpdateReport:
         raise BadHeader(f"{field}: {first['msg']}", details={"field": field}) from error
 
 
-async def _store(request: Request, gateway: Dependencies, place: dict[str, Any], digest: str) -> int:
-    """Takes the body into the blob store and returns its size; a large one only if it would be taken."""
+async def _store(request: Request, gateway: Dependencies, key: dict[str, Any], digest: str) -> int:
+    """Store the body and return its size; ask aggregation first whether it accepts a large one."""
     size, limit = promised_size(request), gateway.settings.max_model_bytes
     check_size(size, limit)
     if size is None or size > SMALL_BYTES:
-        question = aggregation_pb2.AdmitUpdateRequest(digest=digest, size_bytes=size or 0, **place)
-        admission = await gateway.platform.work.AdmitUpdate(question)
+        query = aggregation_pb2.AdmitUpdateRequest(digest=digest, size_bytes=size or 0, **key)
+        admission = await gateway.platform.work.AdmitUpdate(query)
         if admission.stored and size is not None:
             return size
         limit = min(limit, admission.max_bytes)
         check_size(size, limit)
     else:
         return await store_small(request, gateway.blobs, digest)
-    _, taken = await gateway.blobs.put(pieces_of(request), max_bytes=limit, digest=digest)
-    return taken
+    _, stored_bytes = await gateway.blobs.put(pieces_of(request), max_bytes=limit, digest=digest)
+    return stored_bytes

@@ -1,4 +1,4 @@
-"""What-if: every solver on a JSON body, without a task."""
+"""What-if: run a solver on a JSON body, without a task."""
 
 from __future__ import annotations
 
@@ -71,9 +71,10 @@ async def what_if(
     ],
     gateway: Gateway,
 ) -> Response:
-    """Runs a solver of the trust, topology, pricing or aggregation service on the body and returns its answer as it is.
-    Infeasible is an answer, not an error; infinity is the string "inf". Hang up, and the work on it ends. For
-    `quality` the body may name `tasks` of yours by their ids: the platform knows their noise, γ, loss and accuracy."""
+    """Runs a solver of the trust, topology, pricing or aggregation service on the body and returns its answer
+    unchanged. Infeasible is an answer, not an error; infinity is the string "inf". Disconnecting cancels the
+    computation. For `quality` the body may name your `tasks` by id: the platform fills in their noise, γ, loss and
+    accuracy."""
     if solver not in SERVICE_OF_SOLVER:
         raise UnknownSolver(f"no what-if solver {solver[:50]!r}; choose one of: {', '.join(SERVICE_OF_SOLVER)}")
     body = await read_within(request, gateway.settings.max_what_if_bytes)

@@ -1,4 +1,4 @@
-"""What a device is to do next."""
+"""Work for devices."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ async def get_work(
     gateway: Gateway,
     wait: WaitSeconds = 0,
     task: Annotated[
-        list[Id], Query(max_length=100, description="Only work of these tasks; left out: of all it is enrolled in.")
+        list[Id], Query(max_length=100, description="Only work of these tasks; by default of all enrolled tasks.")
     ] = [],  # noqa: B006 - FastAPI copies defaults
     clerk: Annotated[
-        bool, Query(description="Answer also when the caller is called as a clerk of secure sums.")
+        bool, Query(description="Also return when the caller has duties as a clerk of secure sums.")
     ] = False,
 ) -> JsonResponse:
-    """At most one item per task. With `wait`, the answer comes when there is work or the time is over; ask again after
-    `retry_after_seconds`. A device that asks with `clerk` need not ask for duties before `duties` is true."""
-    question = aggregation_pb2.GetWorkRequest(
+    """At most one item per task. With `wait`, the response comes when there is work or after the time; ask again after
+    `retry_after_seconds`. A device that sets `clerk` need not ask for duties until `duties` is true."""
+    query = aggregation_pb2.GetWorkRequest(
         device_id=current_principal().subject, wait_seconds=wait, task_ids=task, clerk=clerk
     )
-    call = gateway.platform.work.GetWork(question, timeout=wait + MARGIN_SECONDS)
+    call = gateway.platform.work.GetWork(query, timeout=wait + MARGIN_SECONDS)
     return message_response(await gateway.long_poller.wait(request, call))
 
 
@@ -46,7 +46,7 @@ async def get_work(
     "/v1/tasks/{task_id}/rounds/{number}/decline", status_code=204, response_class=Response, summary="Decline work"
 )
 async def decline_work(task_id: TaskId, number: RoundNumber, body: Decline, platform: Platform) -> Response:
-    """The caller will not deliver this round; the others need not wait for it."""
+    """The caller will not deliver this round, so the round does not wait for it."""
     device_id = current_principal().subject
     request = to_proto(aggregation_pb2.DeclineWorkRequest, body, task_id=task_id, round=number, device_id=device_id)
     await platform.work.DeclineWork(request)
@@ -60,9 +60,9 @@ async def decline_work(task_id: TaskId, number: RoundNumber, body: Decline, plat
     summary="Object to a head's verdict",
 )
 async def object_to_verdict(task_id: TaskId, number: RoundNumber, body: Objection, platform: Platform) -> Response:
-    """The caller's head said in this round that nothing of it counted, although its report came in time (`judged_by` of
-    its part in the round). A disputed verdict costs both a little trust instead of the caller all of it; a head that
-    devices of several owners dispute leads nobody any more in this task. Possible until the next round has ended."""
+    """The caller's head (`judged_by` of its participation) reported that the caller's update did not count, although it
+    arrived in time. A disputed verdict costs both a little trust instead of all of the caller's; a head that devices
+    of several owners dispute no longer leads in this task. Possible until the next round has ended."""
     device_id = current_principal().subject
     request = to_proto(aggregation_pb2.ObjectToVerdictRequest, body, task_id=task_id, round=number, device_id=device_id)
     await platform.work.ObjectToVerdict(request)

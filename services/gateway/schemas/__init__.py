@@ -1,1 +1,1 @@
-"""What comes in over REST: one module per noun family; names are the proto's. What goes out is `coterie.records`."""
+"""Request bodies, by noun, with the proto's field names. Responses are `coterie.records`."""

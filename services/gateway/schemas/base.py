@@ -1,4 +1,4 @@
-"""Words every schema shares: ids, times, amounts."""
+"""Types that all schemas share: ids, times, amounts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DIGEST_PATTERN = r"^[0-9a-f]{64}$"
 MOST_INT32 = 2**31 - 1
 MOST_INT64 = 2**63 - 1
 LATEST = 1e11
-"""Unix seconds beyond which a time is a mistake (the year 5138), milliseconds most likely."""
+"""Latest valid time in Unix seconds (the year 5138); a larger one is probably in milliseconds."""
 
 Id = Annotated[str, Field(pattern=ID_PATTERN)]
 Digest = Annotated[str, Field(pattern=DIGEST_PATTERN, description="SHA-256, 64 lower-case hexadecimal digits.")]
@@ -60,14 +60,16 @@ ShareNumber = Annotated[int, Path(ge=0, le=34, description="Number of the share.
 AnyId = Annotated[str, Path(pattern=ID_PATTERN)]
 
 Limit = Annotated[int, Query(ge=1, le=500, description="At most this many items.")]
-Cursor = Annotated[str, Query(max_length=500, description="`next_cursor` of the page before; empty starts.")]
+Cursor = Annotated[
+    str, Query(max_length=500, description="`next_cursor` of the previous page; empty for the first page.")
+]
 IdFilter = Annotated[str, Query(pattern=r"^[A-Za-z0-9_.:-]{0,128}$", description="Only these; empty means all.")]
 WordFilter = Annotated[str, Query(max_length=100, description="Only these; empty means all.")]
 Moment = Annotated[float, Query(ge=0, le=LATEST, description="Unix seconds; 0 means now, or the beginning.")]
-WaitSeconds = Annotated[float, Query(ge=0, le=30, description="Wait this many seconds for something to say.")]
+WaitSeconds = Annotated[float, Query(ge=0, le=30, description="Maximum seconds to wait for a result.")]
 
 
 class Body(BaseModel):
-    """Base of what callers send: unknown keys are errors, numbers are finite."""
+    """Base of request bodies: unknown keys are errors, numbers are finite."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)

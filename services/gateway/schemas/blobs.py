@@ -1,4 +1,4 @@
-"""Bodies about what is stored."""
+"""Bodies for storage."""
 
 from __future__ import annotations
 
@@ -8,23 +8,21 @@ from services.gateway.schemas.base import Body, OpenEnum
 
 
 class NewSweep(Body):
-    """How to sweep."""
+    """Options of a sweep."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"dry_run": True, "older_than_seconds": 86400}})
 
-    dry_run: bool = Field(default=True, description="Only look.")
-    older_than_seconds: float = Field(
-        default=86_400.0, ge=600, le=315_360_000, description="What was stored less long ago stays."
-    )
+    dry_run: bool = Field(default=True, description="Report without deleting.")
+    older_than_seconds: float = Field(default=86_400.0, ge=600, le=315_360_000, description="Newer blobs stay.")
 
 
 class NewPruning(Body):
-    """What to forget."""
+    """Options of pruning."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"dry_run": True, "older_than_seconds": 7776000}})
 
-    dry_run: bool = Field(default=True, description="Only look.")
+    dry_run: bool = Field(default=True, description="Report without deleting.")
     older_than_seconds: float = Field(
-        default=7_776_000.0, ge=3600, le=315_360_000, description="Tasks that ended less long ago stay as they are."
+        default=7_776_000.0, ge=3600, le=315_360_000, description="Tasks that ended later stay unchanged."
     )
-    task_id: OpenEnum = Field(default="", max_length=64, description="This task alone; left out: all.")
+    task_id: OpenEnum = Field(default="", max_length=64, description="Only this task; by default all.")

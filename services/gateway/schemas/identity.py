@@ -24,19 +24,19 @@ _PROOF = "A" * 86 + "=="
 
 
 class NewOwner(Body):
-    """An owner to create; the same name returns the owner that exists."""
+    """An owner to create; the same name returns the existing owner."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"name": "Ada", "sharing": "owners"}})
 
     name: Name
     sharing: Sharing = "own"
-    """Who may see its devices' ties: devices in the tie, both owners' devices, or everybody."""
+    """Who may see its devices' ties: the devices of the tie, both owners' devices, or all devices."""
     public: bool = False
-    """A municipality or the like: its moving devices meet others by the rule for public vehicles."""
+    """Whether this is a public owner such as a municipality, whose moving devices meet others as public vehicles."""
 
 
 class OwnerChange(Body):
-    """What to change of an owner."""
+    """Changes to an owner."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"sharing": "all"}})
 
@@ -49,7 +49,7 @@ class NewToken(Body):
     model_config = ConfigDict(json_schema_extra={"example": {"uses": 3, "lifetime_seconds": 3600}})
 
     uses: Annotated[int, Field(ge=1, le=100_000)] = 1
-    """How many devices may register with it."""
+    """Number of devices that may register with it."""
     lifetime_seconds: Annotated[float, Field(gt=0, le=10 * 365 * 86_400)] = 86_400
 
 
@@ -61,7 +61,7 @@ class NewLocation(Body):
 
 
 class NewCapabilities(Body):
-    """What a device can do; zero or absent means unknown."""
+    """Capabilities of a device; zero or absent means unknown."""
 
     seconds_per_sample: Amount = 0.0
     """Seconds to train on one sample."""
@@ -69,7 +69,7 @@ class NewCapabilities(Body):
     seconds_per_megabyte: Amount = 0.0
     """Seconds to transfer one megabyte to the platform."""
     memory_bytes: Int64 = 0
-    """Memory it may use for training."""
+    """Memory for training."""
 
 
 class NewDevice(Body):
@@ -105,7 +105,7 @@ class NewDevice(Body):
 
 
 class DeviceChange(Body):
-    """What to change of a device; what is left out stays."""
+    """Changes to a device; missing fields stay unchanged."""
 
     model_config = ConfigDict(
         json_schema_extra={"example": {"location": {"x_metres": 4, "y_metres": 2}, "capabilities": None}}
@@ -116,7 +116,7 @@ class DeviceChange(Body):
 
 
 class NewKeys(Body):
-    """Fresh public keys; `proof` is both keys, one after the other, signed with the old signing key."""
+    """New public keys; `proof` signs both keys, concatenated, with the old signing key."""
 
     model_config = ConfigDict(
         json_schema_extra={"example": {"signing_key": _KEY, "sealing_key": _KEY, "proof": _PROOF}}
@@ -143,15 +143,15 @@ class NewApiKey(Body):
     role: Literal["admin", "publisher"]
     name: Name
     expires_at: Amount = 0.0
-    """When it ends, in Unix seconds; 0 = never."""
+    """When it expires, in Unix seconds; 0 = never."""
 
 
 class Rotation(Body):
-    """How an API key is replaced."""
+    """Options of a key's rotation."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"grace_seconds": 86400}})
 
     grace_seconds: Annotated[float, Field(ge=0, le=2_592_000)] = 86_400.0
-    """How long the old key goes on."""
+    """Seconds that the old key stays valid."""
     expires_at: Amount = 0.0
-    """When the new key ends, in Unix seconds; 0 = never."""
+    """When the new key expires, in Unix seconds; 0 = never."""

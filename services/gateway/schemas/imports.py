@@ -17,19 +17,19 @@ class ImportHeader(Body):
     """The first line of an import."""
 
     name: ImportName
-    """The same name goes on behind the last line stored."""
+    """The same name continues after the last stored line."""
     owner_name: Name
-    """Owner of devices whose row names none."""
+    """Owner of devices whose row names no owner."""
     synthetic: bool = False
     """Whether a generator made the data."""
     public: bool = False
-    """Whether that owner is a municipality or the like, whose vehicles are everybody's."""
+    """Whether that owner is public, such as a municipality."""
     lines: Int64 = 0
-    """Lines of the whole import, for whoever shows progress; not kept."""
+    """Lines of the whole import, for progress displays; not stored."""
 
 
 class ImportedDevice(Body):
-    """A device to make, unless its owner has one of that name."""
+    """A device to create, unless its owner has one of that name."""
 
     name: Name
     kind: OpenEnum = ""
@@ -40,10 +40,10 @@ class ImportedDevice(Body):
 
 
 class ImportedInteraction(Body):
-    """An interaction of two devices by name; names nobody has become devices of the header's owner."""
+    """An interaction of two devices by name; unknown names become devices of the header's owner."""
 
     id: OpenEnum = ""
-    """Empty: the import's name and the line."""
+    """Empty means the import's name and the line."""
     device_a: Name
     device_b: Name
     positive: bool
@@ -65,10 +65,10 @@ class ImportedRelation(Body):
 
 
 class ImportRow(Body):
-    """Any line of an import but the first: a device, an interaction, a relation, or several of them."""
+    """A line after the first: a device, an interaction, a relation, or several of them."""
 
     line: Annotated[int, Field(ge=1, le=MOST_INT64)]
-    """Where it stands in the source; lines count up."""
+    """Line number in the source; numbers increase."""
     owner_name: OpenEnum = ""
     """Owner of the device; empty means the header's."""
     device: ImportedDevice | None = None

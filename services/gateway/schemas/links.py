@@ -1,4 +1,4 @@
-"""Links to owners' browsers, and what these decide."""
+"""Links to owners' browsers, and decisions."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class NewLink(Body):
     model_config = ConfigDict(json_schema_extra={"example": {"token_digest": _KEY, "lifetime_seconds": 600}})
 
     token_digest: Digest
-    """SHA-256 of the token with which a browser takes it."""
+    """SHA-256 of the token with which a browser claims it."""
     lifetime_seconds: Annotated[float, Field(gt=0, le=86_400)] = 600.0
-    """How long it may be taken."""
+    """Seconds until the offer expires."""
 
 
 class Claim(Body):
-    """A browser that takes a link."""
+    """A browser's claim to a link."""
 
     model_config = ConfigDict(
         json_schema_extra={"example": {"token": _KEY, "browser_key": _KEY, "proof": _KEY, "name": "Firefox on a phone"}}
@@ -38,11 +38,11 @@ class Claim(Body):
     proof: Digest
     """HMAC-SHA256 of that key under the link's secret, for the device to check."""
     name: OpenEnum = ""
-    """What it calls itself."""
+    """Display name of the browser."""
 
 
 class NewSession(Body):
-    """A browser that signs in by the key of its link."""
+    """A browser's sign-in with the key of its link."""
 
     model_config = ConfigDict(
         json_schema_extra={"example": {"at_milliseconds": 1_731_888_000_000, "signature": _PROOF}}
@@ -51,11 +51,11 @@ class NewSession(Body):
     at_milliseconds: Annotated[int, Field(gt=0, lt=1 << 53)]
     """When it was signed, in milliseconds since 1970."""
     signature: Signature
-    """Of `coterie session 1`, the link's id and the milliseconds, each on a line of its own."""
+    """Of `coterie session 1`, the link's id and the milliseconds, each on a separate line."""
 
 
 class NewNote(Body):
-    """What a device tells its owner, sealed for one browser."""
+    """A device's note to its owner, sealed for one browser."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"note": "c2VhbGVk"}})
 
@@ -64,7 +64,7 @@ class NewNote(Body):
 
 
 class NewDecision(Body):
-    """What an owner decided, signed by a linked browser."""
+    """An owner's decision, signed by a linked browser."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -80,13 +80,13 @@ class NewDecision(Body):
         Field(min_length=1, max_length=4096, json_schema_extra={"pattern": ONE_LINE}),
         AfterValidator(require_sanitised),
     ]
-    """JSON text: act, device, link, number, until, and task and terms where it is about one."""
+    """JSON text: act, device, link, number, until, and task and terms where they apply."""
     signature: Signature
     """Of the text after a line that reads `coterie decision 1`."""
 
 
 class DecisionAnswer(Body):
-    """What a device did with a decision."""
+    """A device's outcome of a decision."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"state": "done", "note": "joined"}})
 

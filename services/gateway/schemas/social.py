@@ -59,7 +59,7 @@ class Friendship(Body):
 
 
 class Derivation(Body):
-    """Which relations to derive anew."""
+    """Which relations to derive again."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"kinds": ["ownership", "co-location"]}})
 

@@ -1,4 +1,4 @@
-"""What clerks of secure sums send."""
+"""Bodies from clerks of secure sums."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field
 
 from services.gateway.schemas.base import Body, Digest, HexKey, HexSignature, Id
 
-MOST_PARTICIPANTS = 100_000
+MAX_PARTICIPANTS = 100_000
 _DIGEST, _SIGNATURE = "9f" * 32, "3c" * 64
 _ShareKey = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]?)$")]
 
@@ -24,21 +24,21 @@ class Offer(Body):
 
 
 class ReadyCheck(Body):
-    """Which candidates a clerk can serve."""
+    """Candidates that a clerk can serve."""
 
     model_config = ConfigDict(
         json_schema_extra={"example": {"candidates": _DIGEST, "ready": ["dev_1"], "faults": {"dev_2": "letter"}}}
     )
 
     candidates: Digest
-    """SHA-256 of the list of candidates it was shown."""
-    ready: Annotated[list[Id], Field(max_length=MOST_PARTICIPANTS)]
+    """SHA-256 of the list of candidates that it received."""
+    ready: Annotated[list[Id], Field(max_length=MAX_PARTICIPANTS)]
     """By id."""
     faults: Annotated[
         dict[Id, Literal["stranger", "signature", "letter", "terms", "shape", "seed", "root", "company"]],
-        Field(default_factory=dict, max_length=MOST_PARTICIPANTS),
+        Field(default_factory=dict, max_length=MAX_PARTICIPANTS),
     ]
-    """What is wrong with the others."""
+    """Faults of the others."""
 
 
 class Agreement(Body):

@@ -25,7 +25,7 @@ from services.gateway.schemas.base import (
 )
 
 Axis = Annotated[OpenEnum, Field(max_length=50, examples=["star"])]
-"""The name of a preset, topology, privacy or incentive: the aggregation service knows which are installed."""
+"""The name of a preset, topology, privacy or incentive: the aggregation service checks that it is installed."""
 
 
 class StopRule(Body):
@@ -34,18 +34,18 @@ class StopRule(Body):
     model_config = ConfigDict(json_schema_extra={"example": {"metric": "accuracy", "at": 0.95, "patience": 5}})
 
     metric: Annotated[OpenEnum, Field(min_length=1, max_length=64)]
-    """Figure that is watched: the publisher's evaluator's where it tells one, else what devices of most owners
-    have (`agreed` of a version), told by at least three devices of three owners, or by all where fewer take part."""
+    """Watched metric: that of the publisher's evaluator if it reports one, else the devices' agreed value (`agreed` of
+    a version), which needs reports of three devices of three owners, or of all if fewer take part."""
     at: Finite | None = None
     """Stop once a model version reaches this."""
     patience: Annotated[int, Field(ge=0, le=100_000)] = 0
-    """Stop when no version was better than the best for this many; 0 = never."""
+    """Stop after this number of versions without improvement; 0 = never."""
     better: Literal["up", "down", ""] = ""
-    """Which way is better; empty means down for a loss or an error, else up."""
+    """Direction of improvement; empty means down for a loss or an error, else up."""
 
 
-class Figures(Body):
-    """What was measured of a model version."""
+class ModelMetrics(Body):
+    """Metrics of a model version."""
 
     model_config = ConfigDict(
         json_schema_extra={"example": {"line": 0, "metrics": {"accuracy": 0.91, "loss": 0.3, "samples": 360}}}
@@ -54,14 +54,14 @@ class Figures(Body):
     line: Int32 = 0
     """Model line."""
     metrics: Annotated[dict[OpenEnum, Finite], Field(default_factory=dict, max_length=32)]
-    """Figures by name; "samples" is how many samples the others were measured on. A device that has nothing it may tell
-    says so with none."""
+    """Metrics by name; "samples" is the number of samples behind the others. A device that may not report any sends
+    none."""
     public_metrics: bool = False
-    """Whether they tell nothing of private data; where a task promises noise, a device's others are refused."""
+    """Whether they reveal nothing of private data; a task with noise refuses a device's other metrics."""
 
 
 class NewTask(Body):
-    """What a publisher asks for: a preset, or the three axes, and how to run the rounds."""
+    """Specification of a task: a preset or the three axes, and the rounds."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -91,23 +91,23 @@ class NewTask(Body):
     """How a round's updates become a step of the model; empty means "mean". Its parameters stand under "rule" in
     `parameters`."""
     mode: Literal["synchronous", "asynchronous", ""] = ""
-    """Whether rounds wait for their devices, or step as soon as a buffer of updates is full, however stale; empty means
+    """Whether rounds wait for their devices, or step once a buffer of possibly stale updates is full; empty means
     "synchronous". Its parameters stand under "asynchronous" in `parameters`: `buffer`, `staleness_exponent`,
     `staleness_limit`."""
     keep_rounds: Annotated[int, Field(ge=-1, le=100_000)] = 0
-    """Rounds whose updates stay stored, for a replay; -1 means none, 0 means none of a synchronous task and 100 of an
-    asynchronous one."""
+    """Number of rounds whose updates stay stored for a replay; -1 means none, 0 means none of a synchronous task and
+    100 of an asynchronous one."""
     model_digests: Annotated[list[Digest], Field(default_factory=list, max_length=64)]
-    """SHA-256 of each initial model, uploaded before; one per model line."""
+    """SHA-256 of the uploaded initial models, one per model line."""
     rounds: Annotated[int, Field(ge=1, le=100_000)] = 1
     min_devices: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     """Fewest devices a round may close with."""
     quorum: Fraction = 0.0
     """Fraction of a round's participants that must deliver; 0 means 0.8."""
     round_seconds: Amount = 0.0
-    """Seconds a round stays open at most; 0 means 600."""
+    """Maximum seconds of a round; 0 means 600."""
     max_attempts: Annotated[int, Field(ge=-1, le=1000)] = 0
-    """Times a round is opened again when its quorum is missed; -1 means never, 0 means 3."""
+    """Number of retries of a round that misses its quorum; -1 means none, 0 means 3."""
     max_devices: Int32 = 0
     """Most devices per round, chosen at random; 0 = all."""
     fraction: Fraction = 0.0
@@ -115,7 +115,7 @@ class NewTask(Body):
     stop: StopRule | None = None
     """When the task stops before its last round; left out, never."""
     training: Object = Field(default_factory=dict)
-    """What devices are told about training, at most 16 KiB as JSON."""
+    """Training configuration for devices, at most 16 KiB as JSON."""
     parameters: Annotated[Object, WithJsonSchema(schema())] = Field(default_factory=dict)
     """Parameters of the axes, at most 64 KiB as JSON."""
     escrow_microcredits: Money = 0
@@ -124,9 +124,9 @@ class NewTask(Body):
     privacy_unit: Literal["example", "device", ""] = ""
     """What noise protects."""
     auto_start: bool = False
-    """Start by itself as soon as `min_devices` have enrolled."""
+    """Start automatically once `min_devices` have enrolled."""
     description: Essay = ""
-    """What a device's owner reads before joining; the question, in a survey."""
+    """Text for devices' owners; in a survey, the question."""
     join_by: Literal["open", "owners", "devices", ""] = ""
     """Who may join, and see the task and its models: any device ("open", which empty means), devices of the owners in
     `invited`, or the devices in `invited`."""
@@ -135,12 +135,12 @@ class NewTask(Body):
 
 
 class Worths(Body):
-    """What the models that were asked about are worth."""
+    """Worth of evaluated models."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"model_digest": "0a" * 32, "worths": [0.11, 0.94]}})
 
     model_digest: Digest
-    """Of the file they came in."""
+    """Digest of the file of models."""
     worths: Annotated[list[Finite], Field(min_length=1, max_length=1000)]
     """One for each model, in order; higher is better."""
 
@@ -154,7 +154,7 @@ class Cancellation(Body):
 
 
 class NewEnrolment(Body):
-    """What a device brings to a task."""
+    """A device's enrolment in a task."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"samples": 150, "non_iid": 0.3}})
 
@@ -162,17 +162,17 @@ class NewEnrolment(Body):
     non_iid: Amount = 0.0
     """Declared degree of non-IID data; 0 = unknown."""
     clerks: Annotated[list[Id], Field(default_factory=list, max_length=1000)]
-    """Devices it would take as clerks of secure sums; none named = anybody."""
+    """Devices that it accepts as clerks of secure sums; empty means all."""
     no_clerk: bool = False
-    """Whether its owner does not let it be a clerk of secure sums."""
+    """Whether its owner refuses the role of a clerk of secure sums."""
     measures: bool = False
-    """Whether it measures models without training them when asked (`measure` of a work item)."""
+    """Whether it measures models without training them on request (`measure` of a work item)."""
     better: Annotated[dict[OpenEnum, Literal["up", "down"]], Field(default_factory=dict, max_length=32)]
-    """Which way its figures get better, for those whose names do not say so: losses and errors down, others up."""
+    """Direction of improvement of its metrics where it differs from the default: losses and errors down, others up."""
 
 
 class CellChange(Body):
-    """A base station as it should be."""
+    """A base station."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -199,7 +199,7 @@ class CellChange(Body):
 
 
 class NewPolicy(Body):
-    """A scheduling policy to train for the present cells."""
+    """A scheduling policy to train for the current cells."""
 
     model_config = ConfigDict(
         json_schema_extra={"example": {"learner": "vdn", "seed": 1, "penalty": "dynamic", "users": 20, "models": 2}}
@@ -207,7 +207,7 @@ class NewPolicy(Body):
 
     learner: Literal["vdn", "iql"] = "vdn"
     network: Literal["pointer", "set"] = "pointer"
-    """"set" is the paper's: one value for each set of devices, which are all looked at."""
+    """"set" is the paper's: one value per set of devices, over all sets."""
     seed: Annotated[int, Field(ge=-MOST_INT64, le=MOST_INT64)] = 0
     steps: Int32 = 0
     """0 means the default."""
@@ -215,7 +215,7 @@ class NewPolicy(Body):
     users: Annotated[int, Field(ge=1, le=100_000)]
     models: Annotated[int, Field(ge=1, le=64)] = 1
     radio: Object = Field(default_factory=dict)
-    """Radio constants of the tasks it is for, as in their "topology" parameters."""
+    """Radio constants of its tasks, as in their "topology" parameters."""
 
 
 class Link(Body):
@@ -226,9 +226,9 @@ class Link(Body):
     seconds: Amount
     """Seconds to transfer one message of the task."""
     round_trip_seconds: Amount = 0.0
-    """Of a way to a cell: seconds of a request and its answer that carry nothing; 0 where it was not measured."""
+    """Of a link to a cell: seconds of an empty request and reply; 0 = not measured."""
     bytes_per_second: Amount = 0.0
-    """Of a way to a cell: throughput beyond that; 0 where it was not measured, then `seconds` counts."""
+    """Of a link to a cell: throughput beyond the round trip; 0 = not measured, then `seconds` counts."""
 
 
 class Links(Body):

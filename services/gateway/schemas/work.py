@@ -11,7 +11,7 @@ from services.gateway.schemas.base import Amount, Body, Digest, Finite, HexSigna
 
 
 class MemberReport(Body):
-    """How a member did, as its head saw it."""
+    """A head's report on a member."""
 
     device_id: Id
     outcome: Literal["delivered", "dropped", "rejected"]
@@ -20,14 +20,14 @@ class MemberReport(Body):
 
 
 class SumSeal(Body):
-    """What binds a masked update to the terms of its sum."""
+    """Binds a masked update to the terms of its sum."""
 
     terms: Digest
     signature: HexSignature
 
 
 class UpdateReport(Body):
-    """What comes with an update, as the JSON text of the header `Coterie-Update`."""
+    """Report with an update: the JSON text of the header `Coterie-Update`."""
 
     model_config = ConfigDict(
         json_schema_extra={"example": {"form": "mean", "weight": 150, "metrics": {"accuracy": 0.91, "loss": 0.3}}}
@@ -40,11 +40,11 @@ class UpdateReport(Body):
     """Samples, quality, or the sum's total weight."""
     metrics: Annotated[dict[OpenEnum, Finite], Field(default_factory=dict, max_length=32)]
     public_metrics: bool = False
-    """Whether the metrics were measured on samples the owner calls public, or on no data at all; others are refused
-    where the task's privacy is anything but "none"."""
+    """Whether the metrics come from samples that the owner calls public, or from no data; others are refused unless the
+    task's privacy is "none"."""
     model_index: Int32 = 0
     budget: Amount = 0.0
-    """zCDP budget or noise variance it chose; 0 = none."""
+    """zCDP budget or noise variance that the device chose; 0 = none."""
     privacy: Annotated[list[PrivacyClaim], Field(default_factory=list, max_length=64)]
     members: Annotated[list[MemberReport], Field(default_factory=list, max_length=10_000)]
     sum: SumSeal | None = None
@@ -66,6 +66,6 @@ class Decline(Body):
 
     why: Prose = ""
     strangers: Annotated[list[Id], Field(default_factory=list, max_length=1000)]
-    """Devices of its work that its owner does not know, clerks included; the task's next plans keep them apart."""
+    """Devices of its work that its owner does not know, clerks included; later plans of the task separate them."""
     terms: Annotated[str, Field(pattern=r"^[0-9a-f]{0,64}$")] = ""
-    """Digest of the terms of the secure sum that is declined, in hexadecimal; of other terms it is no word."""
+    """Digest of the terms of the declined secure sum, in hexadecimal; it applies to no other terms."""

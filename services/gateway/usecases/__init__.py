@@ -1,1 +1,1 @@
-"""What the gateway does of its own: waits for callers, gathers heartbeats."""
+"""Long polls, heartbeat batching, and measured runs for what-if questions."""

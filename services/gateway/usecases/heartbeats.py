@@ -1,4 +1,4 @@
-"""Heartbeats, many per call: those that arrive while a call to the registry is under way share the next one."""
+"""Batch heartbeats: those that arrive during a call to the registry share the next call."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 from coterie_api.trust.v1 import trust_pb2
 from services.kit.runtime.batcher import Batcher
 
-if TYPE_CHECKING:  # exists in the type stub alone
+if TYPE_CHECKING:  # exists only in the type stub
     from coterie_api.trust.v1.trust_pb2_grpc import RegistryAsyncStub
 
-MOST_IDS = 10_000
+MAX_IDS = 10_000
 
 
 class HeartbeatBatcher:
-    """Forwards heartbeats to the registry; each returns when the registry has it."""
+    """Forwards heartbeats to the registry and waits until it has them."""
 
     def __init__(self, registry: RegistryAsyncStub) -> None:
         self._registry = registry
-        self._batcher = Batcher(self._send, size=MOST_IDS)
+        self._batcher = Batcher(self._send, size=MAX_IDS)
 
     async def beat(self, device_id: str) -> None:
         """Report that a device is alive."""

@@ -1,6 +1,6 @@
-"""Tasks as measured runs, which the quality model of clusters is fitted to. [SCFL] eqs (13), (14)
+"""Convert tasks to measured runs, to which the quality model of clusters is fitted. [SCFL] eqs (13), (14)
 
-Aggregation knows what was measured of a task, topology the noise of its plan.
+Aggregation has the metrics of a task, topology the noise of its plan.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from services.gateway.errors import NotYours
 from services.kit.errors import InvalidInput, PermissionDenied
 from services.kit.rpc.service_clients import ServiceClients
 
-MOST_TASKS = 100
+MAX_TASKS = 100
 
 
 class NothingMeasured(InvalidInput):
-    """Tasks that cannot be runs: too many, none, or without figures."""
+    """No runs can be made of the tasks: none, too many, or tasks without metrics."""
 
 
 async def with_runs(platform: ServiceClients, text: str) -> str:
-    """The question with the runs of the tasks it names in the place of `tasks`; others stay as they are."""
+    """Replace `tasks` in a question by their runs; return other questions unchanged."""
     try:
         question = json.loads(text)
     except (ValueError, RecursionError):
-        return text  # the solver says what is wrong with it
+        return text  # the solver reports the error
     if not isinstance(question, dict) or "tasks" not in question:
         return text
     named, given = question.pop("tasks"), question.pop("measured", [])
     if not isinstance(named, list) or not all(isinstance(item, str) for item in named) or not named:
         raise NothingMeasured('tasks must be a list of task ids, such as {"tasks": ["tsk_…", …]}')
     if not isinstance(given, list):
-        raise NothingMeasured("measured must be a list of runs, or be left out")
-    if len(named) > MOST_TASKS:
-        raise NothingMeasured(f"{len(named)} tasks are more than the {MOST_TASKS} that are fitted to; name fewer")
+        raise NothingMeasured("measured must be a list of runs; correct it or leave it out")
+    if len(named) > MAX_TASKS:
+        raise NothingMeasured(f"{len(named)} tasks exceed the limit of {MAX_TASKS}; name fewer")
     ids = list(dict.fromkeys(named))
     try:
         reply = await platform.tasks.ListMeasuredTasks(aggregation_pb2.ListMeasuredTasksRequest(task_ids=ids))
@@ -45,16 +45,16 @@ async def with_runs(platform: ServiceClients, text: str) -> str:
     missing = set(ids) - {task.task_id for task in reply.tasks}
     if missing:
         raise NothingMeasured(
-            f"{', '.join(sorted(missing))}: no version has both a loss and an accuracy that count; at least three "
-            "devices of three owners tell them of public test samples (public_test_data=True), or you run coterie task "
-            "evaluate"
+            f"{', '.join(sorted(missing))}: no version has both a loss and an accuracy that count; let at least "
+            "three devices of three owners report them on public test samples (public_test_data=True), or run coterie "
+            "task evaluate"
         )
     runs = [await _run(platform, task) for task in reply.tasks]
     return json.dumps({**question, "measured": [*given, *runs]})
 
 
 async def _run(platform: ServiceClients, task: aggregation_pb2.MeasuredTask) -> dict[str, float]:
-    """A task as a run, with the mean noise of those who work in its plan."""
+    """Make a run of a task, with the mean noise of the devices that work in its plan."""
     plan = await platform.topology.GetPlan(topology_pb2.GetPlanRequest(task_id=task.task_id))
     noise = [assignment.noise_multiplier for assignment in plan.assignments if assignment.role != words.ROLE_IDLE]
     return {

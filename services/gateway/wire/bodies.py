@@ -1,4 +1,4 @@
-"""Bodies in and out, piece by piece: limits, promised digests, ranges. A model is never in memory as a whole."""
+"""Stream request and response bodies: limits, promised digests, ranges. No model is ever in memory as a whole."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from services.kit.database.blobs import CHUNK_BYTES, BlobStore, DigestMismatch, 
 DIGEST_HEADER = "Coterie-Digest"
 MEDIA_TYPE = "application/octet-stream"
 SMALL_BYTES = 256 * 1024
-"""Bodies up to this are held in memory, and forgotten again if what they belong to is refused."""
+"""Bodies up to this size are read into memory, without asking aggregation first."""
 _RANGE = re.compile(r"^bytes=(\d{1,18})-(\d{0,18})$")
 
 
 def promised_size(request: Request) -> int | None:
-    """The body's size as its head tells it; None when it does not (chunked)."""
+    """Return the body's size from its Content-Length; None without one (chunked)."""
     text = request.headers.get("content-length", "")
     return int(text) if text.isdecimal() else None
 
 
 def promised_digest(request: Request, *, required: bool = True) -> str:
-    """The SHA-256 the sender promises; empty when it may be and is left out."""
+    """Return the SHA-256 that the sender promises; empty if it is optional and missing."""
     digest = request.headers.get(DIGEST_HEADER, "")
     if not digest:
         if required:
@@ -38,7 +38,7 @@ def promised_digest(request: Request, *, required: bool = True) -> str:
 
 
 async def read_within(request: Request, limit: int) -> bytes:
-    """A small body, whole."""
+    """Read a body of at most `limit` bytes into memory."""
     check_size(promised_size(request), limit)
     pieces, size = [], 0
     async for piece in pieces_of(request):
@@ -49,51 +49,53 @@ async def read_within(request: Request, limit: int) -> bytes:
 
 
 def check_size(size: int | None, limit: int) -> None:
-    """Refuses a body that is, or says it is, larger than `limit`."""
+    """Raise `BodyTooLarge` if the size, received or promised, exceeds the limit."""
     if size is not None and size > limit:
         raise BodyTooLarge(
-            f"the body has {size} bytes or more; at most {limit} are taken here", details={"limit_bytes": str(limit)}
+            f"the body has {size} bytes or more; the limit is {limit}", details={"limit_bytes": str(limit)}
         )
 
 
 async def pieces_of(request: Request) -> AsyncIterator[bytes]:
-    """The body as it arrives."""
+    """Yield the body as it arrives."""
     try:
         async for piece in request.stream():
             if piece:
                 yield piece
     except ClientDisconnect as error:
-        raise BodyCutShort("the connection ended before the body did; send it again") from error
+        raise BodyCutShort("the connection closed before the body was complete; send it again") from error
 
 
 async def store_small(request: Request, blobs: BlobStore, digest: str) -> int:
-    """Takes a body that fits in memory: checked first and written once, without a staging name; its size."""
+    """Read a small body, check its digest and store it without a staging name; return its size."""
     body = await read_within(request, SMALL_BYTES)
     result = hashlib.sha256(body).hexdigest()
     if result != digest:
         raise DigestMismatch(
-            f"the body has SHA-256 {result}, not {digest} as promised: cut short or changed; send it again"
+            f"the body has SHA-256 {result}, not the promised {digest}: truncated or changed; send it again"
         )
     await blobs.put_bytes(body)
     return len(body)
 
 
 async def download(request: Request, blobs: BlobStore, digest: str, size: int) -> Response:
-    """A blob as an answer: streamed, with its digest as ETag; 304 when the caller has it, 206 for one range."""
+    """Stream a blob with its digest as ETag; 304 if the caller has it, 206 for one range."""
     headers = {"ETag": f'"{digest}"', "Accept-Ranges": "bytes", "Cache-Control": "private, immutable, max-age=31536000"}
     if _has_it(request.headers.get("if-none-match", ""), digest):
         return Response(status_code=304, headers=headers)
     match = _RANGE.match(request.headers.get("range", ""))
     if match is None:
         headers["Content-Length"] = str(size)
-        return StreamingResponse(await begun(blobs.stream(digest)), headers=headers, media_type=MEDIA_TYPE)
+        return StreamingResponse(await prefetched(blobs.stream(digest)), headers=headers, media_type=MEDIA_TYPE)
     first = int(match[1])
     last = min(int(match[2] or size - 1), size - 1)
     if first > last:
         content_range = {"Content-Range": f"bytes */{size}"}
-        return problem(416, "bad_range", f"the blob has {size} bytes; ask for some of those", headers=content_range)
+        return problem(
+            416, "bad_range", f"the blob has {size} bytes; request a range within them", headers=content_range
+        )
     headers |= {"Content-Length": str(last - first + 1), "Content-Range": f"bytes {first}-{last}/{size}"}
-    pieces = await begun(_part(blobs, digest, first, last + 1))
+    pieces = await prefetched(_part(blobs, digest, first, last + 1))
     return StreamingResponse(pieces, 206, headers, MEDIA_TYPE)
 
 
@@ -109,8 +111,8 @@ async def _part(blobs: BlobStore, digest: str, start: int, end: int) -> AsyncIte
         yield bytes(piece)
 
 
-async def begun(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The same pieces with the first one fetched already, so that a missing blob is still a clean refusal."""
+async def prefetched(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Fetch the first piece ahead, so that a missing blob is an error response and not a broken stream."""
     first = await anext(pieces, b"")
 
     async def all_pieces() -> AsyncIterator[bytes]:

@@ -1,6 +1,6 @@
 """Protobuf ↔ JSON, once for every message: names as in the proto, every field present, no per-field code in routes.
 
-Conventions beyond the obvious: bytes are base64 text, an enum is its word (see `services.kit.rpc.enums`), and a text
+Conventions beyond the obvious: bytes are base64 text, an enum is its text (see `services.kit.rpc.enums`), and a text
 field `something_json` appears as the JSON object `something`. A message whose fields may be left out, such as a task's
 parameters, appears as an object of what is set (see `services.kit.rpc.parameters`). Infinity, which JSON lacks, is the
 string "inf" (as in the what-if contract). A message, or an optional scalar, that is not set is null; any other scalar
@@ -34,20 +34,20 @@ _STRUCT = Struct.DESCRIPTOR.full_name
 
 
 def json_name(field: FieldDescriptor) -> str:
-    """What a proto field is called in JSON."""
+    """Return the JSON name of a proto field."""
     choice = field.containing_oneof
-    if choice is not None and len(choice.fields) > 1:  # that of an optional field has it alone
+    if choice is not None and len(choice.fields) > 1:  # the implicit oneof of an optional field has one field
         return str(choice.name)
     return field.name.removesuffix(JSON_SUFFIX)
 
 
 def to_json(message: Message) -> dict[str, Any]:
-    """A message as plain Python that any JSON encoder takes."""
+    """Convert a message to plain Python for a JSON encoder."""
     return {key: read(message) for key, read in _readers(message.DESCRIPTOR)}
 
 
 def page(reply: Message, field: str) -> dict[str, Any]:
-    """A page of a list: `{items, next_cursor}`; the cursor is empty at the end."""
+    """Convert a list reply to `{items, next_cursor}`; the cursor is empty at the end."""
     return {
         "items": [to_json(item) for item in getattr(reply, field)],
         "next_cursor": getattr(reply, "next_cursor", ""),
@@ -55,7 +55,7 @@ def page(reply: Message, field: str) -> dict[str, Any]:
 
 
 def to_proto(kind: type[M], body: BaseModel | Mapping[str, Any], **more: Any) -> M:
-    """A message of `kind` from a validated body (fields not given stay unset) and further fields by name."""
+    """Make a message from a validated body, whose missing fields stay unset, and further fields by name."""
     given = body.model_dump(exclude_none=True) if isinstance(body, BaseModel) else dict(body)
     message = kind()
     _fill(message, given | more)

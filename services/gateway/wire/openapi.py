@@ -1,4 +1,4 @@
-"""The OpenAPI document: FastAPI's, completed from the access table with security, roles and problem answers."""
+"""The OpenAPI document: FastAPI's, completed from the access table with security, roles and problem responses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse
 from starlette.staticfiles import StaticFiles
 
 from coterie.records import Problem
-from services.gateway.access.table import ACCESS, NOBODY, PUBLIC
+from services.gateway.access.table import ACCESS, NO_ROLES, PUBLIC
 from services.gateway.schemas.base import DIGEST_PATTERN
 from services.gateway.wire.plain_routes import declared
 from services.gateway.wire.responses import TITLE_OF_STATUS
@@ -24,9 +24,9 @@ from services.gateway.wire.responses import TITLE_OF_STATUS
 TITLE, VERSION = "Coterie", "1"
 DESCRIPTION = """REST API of Coterie for devices, publishers and admins.
 
-Send the API key as `Authorization: Bearer <key>`. Refusals are `application/problem+json`; branch on `reason`, show
-`detail`. Every answer carries `X-Request-Id`; a sound one you send is kept. Lists page by `limit` and `cursor`. Times
-are Unix seconds, money is integer micro-credits, bytes are base64. Uploads stream and are safe to repeat."""
+Send the API key as `Authorization: Bearer <key>`. Errors are `application/problem+json`; branch on `reason`, show
+`detail`. Every response has an `X-Request-Id`, which echoes yours if it is valid. Lists page by `limit` and `cursor`.
+Times are Unix seconds, money is integer micro-credits, bytes are base64. Uploads stream and are safe to repeat."""
 DIGEST_PARAMETER: dict[str, Any] = {
     "name": "Coterie-Digest",
     "in": "header",
@@ -37,30 +37,30 @@ DIGEST_PARAMETER: dict[str, Any] = {
 ASSETS = "/docs-assets"
 _INLINE = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 _BINARY = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-BLOB_ANSWERS: dict[int | str, dict[str, Any]] = {
+BLOB_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"description": "The bytes.", "content": _BINARY},
-    206: {"description": "The range of bytes asked for.", "content": _BINARY},
-    304: {"description": "The caller has it already."},
+    206: {"description": "The requested range of bytes.", "content": _BINARY},
+    304: {"description": "The caller has the current version."},
     416: {"description": TITLE_OF_STATUS[416]},
 }
-CSV_ANSWER: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
+CSV_RESPONSE: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
 _PROBLEM = TypeAdapter(Problem)
 _EXAMPLE = {
     "example": Problem(
         type="urn:coterie:problem:unknown_task",
         title="Not found",
         status=404,
-        detail="no task tsk_01jd0e; list tasks to see which there are",
+        detail="no task tsk_01jd0e; list tasks to see all",
         reason="unknown_task",
         request_id="9f2c4e1ab0d37788",
     ).to_dict()
 }
 _ALWAYS = (400, 413, 500, 503)
-_KNOWN_CALLER = (401, 403, 404, 409, 422)
+_AUTHENTICATED = (401, 403, 404, 409, 422)
 
 
 def complete_openapi(app: FastAPI) -> dict[str, Any]:
-    """The document, made once."""
+    """Return the document; built once."""
     if app.openapi_schema is None:
         document = get_openapi(title=TITLE, version=VERSION, description=DESCRIPTION, routes=declared(app.routes))
         components = document.setdefault("components", {})
@@ -76,7 +76,7 @@ def complete_openapi(app: FastAPI) -> dict[str, Any]:
 
 
 def serve_docs(app: FastAPI) -> None:
-    """The interactive page at /docs, with scripts and styles of this server's own: it works without internet."""
+    """Serve the interactive page at /docs with local scripts and styles, so that it works without internet."""
     page = get_swagger_ui_html(
         openapi_url="/openapi.json",
         title=TITLE,
@@ -95,7 +95,7 @@ def serve_docs(app: FastAPI) -> None:
 
 
 def _policy(page: str) -> str:
-    """Scripts of this server and the one in the page itself; nothing from, to or in another host."""
+    """Build the content security policy: scripts of this server and of the page itself, and no other host."""
     inline = [f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in _INLINE.findall(page)]
     return (
         f"default-src 'none'; script-src 'self' {' '.join(inline)}; style-src 'self' 'unsafe-inline'; "
@@ -104,16 +104,16 @@ def _policy(page: str) -> str:
 
 
 def _complete(operation: dict[str, Any]) -> None:
-    roles = ACCESS.get(operation["operationId"], NOBODY)
+    roles = ACCESS.get(operation["operationId"], NO_ROLES)
     public = roles is PUBLIC
-    who = "everyone, without a key" if public else ", ".join(sorted(roles))
-    operation["description"] = f"{operation.get('description', '')}\n\nOpen to: {who}.".strip()
+    audience = "all callers, without a key" if public else ", ".join(sorted(roles))
+    operation["description"] = f"{operation.get('description', '')}\n\nOpen to: {audience}.".strip()
     operation["security"] = [] if public else [{"api_key": []}]
-    answers = operation["responses"]
-    answers.pop("422", None)
-    simple = public and "requestBody" not in operation  # who only looks cannot be refused for who or what it is
-    for status in _ALWAYS if simple else _ALWAYS + _KNOWN_CALLER:
-        answers.setdefault(str(status), _problem(status))
+    responses = operation["responses"]
+    responses.pop("422", None)
+    simple = public and "requestBody" not in operation  # such a request has no role and no body to refuse
+    for status in _ALWAYS if simple else _ALWAYS + _AUTHENTICATED:
+        responses.setdefault(str(status), _problem(status))
 
 
 def _problem(status: int) -> dict[str, Any]:

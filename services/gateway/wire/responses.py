@@ -44,12 +44,12 @@ TITLE_OF_STATUS = {
     500: "Internal server error",
     503: "Service unavailable",
 }
-FAULT_TEXT = "internal error; quote the request id to the operator of this platform"
+INTERNAL_ERROR_TEXT = "internal error; quote the request id to the operator of this platform"
 _log = get_logger()
 
 
 class JsonResponse(Response):
-    """A JSON response from plain Python values."""
+    """A JSON response of plain Python values."""
 
     media_type = "application/json"
 
@@ -70,7 +70,7 @@ def problem(
     details: Mapping[str, Any] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """A problem document: status, stable reason, a sentence for people, and details."""
+    """Make a problem document: status, stable reason, a sentence for users, and details."""
     document = {
         "type": f"urn:coterie:problem:{reason}",
         "title": TITLE_OF_STATUS.get(status, HTTPStatus(status).phrase),
@@ -90,7 +90,7 @@ def problem(
 
 def internal_error() -> Response:
     """The response to an unexpected error: fixed text; the log has the details."""
-    return problem(500, "internal", FAULT_TEXT)
+    return problem(500, "internal", INTERNAL_ERROR_TEXT)
 
 
 async def handle_error(_: Request, error: Exception) -> Response:

@@ -17,8 +17,8 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 Fetch = Callable[[str], Awaitable[tuple[Iterable[Message], str]]]
 
 
-async def csv_answer(columns: Iterable[str], fetch: Fetch, name: str) -> StreamingResponse:
-    """Rows of every page `fetch(cursor)` gives, from the first on; fetched ahead once, so refusals stay clean."""
+async def csv_response(columns: Iterable[str], fetch: Fetch, name: str) -> StreamingResponse:
+    """Stream the rows of all pages of `fetch(cursor)`; fetch the first page ahead, so that errors have a status."""
     names = list(columns)
     items, cursor = await fetch("")
 
@@ -42,5 +42,5 @@ def _rows(rows: Iterable[list[Any]]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """Text that a spreadsheet would run as a formula is made sanitise by a leading apostrophe."""
+    """Prefix text that a spreadsheet would run as a formula with an apostrophe."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA_STARTS) else value

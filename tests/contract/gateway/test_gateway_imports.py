@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from coterie_api.trust.v1 import trust_pb2
-from services.gateway.routes.imports import CHUNK_ROWS, MOST_LINE_BYTES
+from services.gateway.routes.imports import CHUNK_ROWS, MAX_LINE_BYTES
 from services.kit.errors import InvalidInput, NotFound
 from tests.contract.gateway.conftest import bearer
 from tests.contract.gateway.fakes import FakePlatform
@@ -91,7 +91,7 @@ async def test_a_long_body_goes_on_in_chunks_whatever_its_pieces(client: httpx.A
         ({"line": 3, "relation": {"kind": "love", "a": "a", "b": "b"}}, "relation.kind"),
         ({"line": 3, "device": {"name": "a\0b"}}, "U+0000"),
         (b'{"line": 3, "interaction": {"device_a":"a","device_b":"b","positive":true,"at":NaN}}\n', "line 3"),
-        (b"[" * (MOST_LINE_BYTES + 1), "more than"),
+        (b"[" * (MAX_LINE_BYTES + 1), "more than"),
     ],
 )
 async def test_a_bad_line_is_named_and_those_before_it_are_stored(

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 
 from coterie.records import Problem
 from services.gateway.app import build
-from services.gateway.wire.responses import FAULT_TEXT, STATUS_OF_KIND, TITLE_OF_STATUS
+from services.gateway.wire.responses import INTERNAL_ERROR_TEXT, STATUS_OF_KIND, TITLE_OF_STATUS
 from services.kit import errors
 from services.kit.rpc.grpc_errors import STATUS_OF_KIND as GRPC_STATUS_OF_KIND
 from tests.contract.gateway.conftest import bearer
@@ -51,7 +51,7 @@ async def test_an_unforeseen_fault_of_a_service_says_nothing_of_its_inside(
 ) -> None:
     platform.replies["GetTask"] = RuntimeError("password is hunter2")
     problem = _problem(await client.get("/v1/tasks/tsk_1", headers=ADMIN))
-    assert (problem.status, problem.reason, problem.detail) == (500, "internal", FAULT_TEXT)
+    assert (problem.status, problem.reason, problem.detail) == (500, "internal", INTERNAL_ERROR_TEXT)
 
 
 async def test_an_unforeseen_fault_of_the_gateway_is_answered_too(app: FastAPI, client: httpx.AsyncClient) -> None:

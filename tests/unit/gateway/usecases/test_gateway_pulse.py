@@ -69,7 +69,7 @@ async def test_failed_call_fails_those_it_carried_and_later_ones_are_tried_anew(
 
 
 async def test_a_huge_batch_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulse_module, "MOST_IDS", 2)
+    monkeypatch.setattr(pulse_module, "MAX_IDS", 2)
     registry: Any = FakeRegistry()
     registry.gate.set()
     pulse = HeartbeatBatcher(registry)
