@@ -65,7 +65,7 @@ def test_a_stronger_pull_ends_nearer_to_the_rounds_model() -> None:
         return float(np.linalg.norm(flat(trainer) - before))
 
     assert moved(10.0) < moved(1.0) < moved(0.0)
-    with pytest.raises(Declined, match="proximal must be a number of at least 0"):
+    with pytest.raises(Declined, match="proximal: must be a number at least 0"):
         Instructions.of({"proximal": -1.0})
 
 

@@ -1,4 +1,4 @@
-"""What a task tells its devices about training: nonsense is refused by name, and the nearest name is offered."""
+"""The training object of a task: bad values and unknown keys are rejected with the nearest name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from coterie.learning.local_steps import LocalSteps
 from coterie.learning.training_config import CUSTOM, KNOWN, Instructions, check_training
 
 
-def test_every_key_that_somebody_reads_is_known() -> None:
+def test_declared_keys_are_those_that_code_reads() -> None:
     read = {field.name for kind in (Instructions, LocalSteps) for field in dataclasses.fields(kind)}
     assert read | {"learning_rate_decay"} == KNOWN.keys() | {CUSTOM}
 
@@ -22,28 +22,28 @@ def test_every_key_that_somebody_reads_is_known() -> None:
 @pytest.mark.parametrize(
     ("training", "why"),
     [
-        ({"learningrate": 0.1}, "training has no key 'learningrate', did you mean 'learning_rate'?"),
+        ({"learningrate": 0.1}, "training.learningrate: no such parameter, did you mean 'learning_rate'?"),
         ({"Epochs": 1}, "did you mean 'epochs'?"),
-        ({"zzz": 1}, r"training has no key 'zzz' \(known: batch_size, batches, clip_norm"),
-        ({"zzz": 1}, "your own code reads goes under training.custom"),
-        ({"epochs": "three"}, "training.epochs must be a whole number of at least 0, not 'three'"),
+        ({"zzz": 1}, "training.zzz: no such parameter; training takes: epochs, batch_size, learning_rate"),
+        ({"zzz": 1}, "put what your own code reads under training.custom"),
+        ({"epochs": "three"}, "training.epochs: must be a whole number at least 0, not 'three'"),
         ({"epochs": 1.5}, "whole number"),
         ({"epochs": True}, "whole number"),
-        ({"batch_size": 0}, "of at least 1, not '0'"),
-        ({"learning_rate": float("nan")}, "training.learning_rate must be a number"),
-        ({"learning_rate": None}, "training.learning_rate must be a number"),
-        ({"momentum": 1.5}, "of at least 0 and at most 1"),
+        ({"batch_size": 0}, "at least 1, not 0"),
+        ({"learning_rate": float("nan")}, "training.learning_rate: must be a number"),
+        ({"learning_rate": None}, "training.learning_rate: must be a number"),
+        ({"momentum": 1.5}, "at least 0 and at most 1"),
         ({"clip_norm": 0}, "above 0"),
         ({"steps": 10_001}, "at most 10000"),
-        ({"custom": [1]}, "training.custom must be an object"),
+        ({"custom": [1]}, "training.custom: must be a JSON object"),
     ],
 )
-def test_what_makes_no_sense_is_refused_when_a_task_is_made(training: dict[str, Any], why: str) -> None:
+def test_task_creation_rejects_bad_training(training: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         check_training(training)
 
 
-def test_what_makes_sense_passes_and_is_read_alike() -> None:
+def test_good_training_passes_and_becomes_instructions() -> None:
     training = {
         "epochs": 0,
         "batch_size": 4,
@@ -53,14 +53,20 @@ def test_what_makes_sense_passes_and_is_read_alike() -> None:
         "custom": {"any": [None]},
     }
     check_training(training)
-    told = Instructions.of(training, batch_size=8)
-    assert (told.epochs, told.batch_size, told.learning_rate, told.custom) == (0, 8, 1, {"any": [None]})
+    instructions = Instructions.of(training, batch_size=8)
+    assert (instructions.epochs, instructions.batch_size, instructions.learning_rate) == (0, 8, 1)
+    assert instructions.custom == {"any": [None]}
+        0,
+        8,
+        1,
+        {"any": [None]},
+    )
     check_training({})
 
 
 @given(st.dictionaries(st.sampled_from([*KNOWN, CUSTOM]), st.none() | st.booleans() | st.integers() | st.floats()))
-def test_a_device_declines_whatever_a_task_may_not_ask(training: dict[str, Any]) -> None:
-    """A platform that does not check must not make a device train on nonsense."""
+def test_device_declines_training_that_a_task_cannot_have(training: dict[str, Any]) -> None:
+    """A device checks again, so that a platform without checks cannot make it train on bad values."""
     own = {name: value for name, value in training.items() if name in Instructions.__slots__}
     try:
         check_training(own)

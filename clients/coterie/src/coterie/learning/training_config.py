@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from coterie.errors import Declined
+from coterie.parameters import BadParameter, Parameter, ParameterGroup, parameter, parameter_group
 
 CUSTOM = "custom"
 
 
 @dataclass(frozen=True, slots=True)
 class Instructions:
-    """What `Learner.train` is told.
+    """What `Learner.train` receives.
 
     `proximal` is μ of FedProx (T. Li and others, "Federated optimization in heterogeneous networks", MLSys 2020): each
     step also pulls towards the round's model w⁰, as the gradient of μ/2·‖w − w⁰‖² does. `custom` is for the author's
@@ -33,75 +32,54 @@ class Instructions:
 
     @classmethod
     def of(cls, training: Mapping[str, Any], batch_size: int = 0) -> Instructions:
-        """From a work item: `batch_size` above 0 replaces the training object's; strategies read other keys."""
-        known = {name: training[name] for name in cls.__slots__ if name in training}
+        """Read a work item's training object; `batch_size` above 0 replaces its own, other keys are ignored."""
+        given = {name: training[name] for name in cls.__slots__ if name in training}
         if batch_size:
-            known["batch_size"] = batch_size
-        for name, value in known.items():
-            fault = _fault(name, value)
-            if fault:
-                raise Declined(f"the task's training makes no sense: {fault}")
-        return cls(**known)
+            given["batch_size"] = batch_size
+        try:
+            return cls(**_read(given))
+        except BadParameter as error:
+            raise Declined(f"the task's training makes no sense: {error}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Number:
-    """What a key of the training object may be: whole or not, and its ends."""
+@parameter_group("training")
+class TrainingParameters(ParameterGroup):
+    """Keys of a task's training object: those of `Instructions`, then those that single strategies read.
 
-    whole: bool
-    least: float
-    most: float = math.inf
-    above: bool = False
+    The defaults differ by strategy, so none stands here.
+    """
 
-    def fault(self, name: str, value: object) -> str:
-        kind = "a whole number" if self.whole else "a number"
-        limits = f"above {self.least:g}" if self.above else f"of at least {self.least:g}"
-        limits += f" and at most {self.most:g}" if math.isfinite(self.most) else ""
-        wanted = f"training.{name} must be {kind} {limits}, not {str(value)[:40]!r}"
-        if isinstance(value, bool) or not isinstance(value, int if self.whole else int | float):
-            return wanted
-        number = float(value) if isinstance(value, int | float) else math.nan
-        low = number > self.least if self.above else number >= self.least
-        return "" if math.isfinite(number) and low and number <= self.most else wanted
-
-
-KNOWN: dict[str, _Number] = {
-    "epochs": _Number(True, 0),
-    "batch_size": _Number(True, 1),
-    "learning_rate": _Number(False, 0),
-    "momentum": _Number(False, 0, 1),
-    "weight_decay": _Number(False, 0),
-    "clip_norm": _Number(False, 0, above=True),
-    "proximal": _Number(False, 0),
-    "steps": _Number(True, 1, 10_000),
-    "batches": _Number(True, 1, 1_000),
-    "least_budget": _Number(False, 0, above=True),
-    "learning_rate_decay": _Number(False, 0, 1, above=True),
-}
-"""Keys of a task's training object: those of `Instructions`, then those that single strategies read."""
+    epochs: int | None = parameter(default=None, at_least=0, help="Passes over the samples in a round.")
+    batch_size: int | None = parameter(default=None, at_least=1, help="Samples in a mini-batch.")
+    learning_rate: float | None = parameter(default=None, at_least=0, help="η, length of a step.")
+    momentum: float | None = parameter(default=None, at_least=0, at_most=1, help="Share of the last step that stays.")
+    weight_decay: float | None = parameter(default=None, at_least=0, help="Pull of the weights towards 0.")
+    clip_norm: float | None = parameter(default=None, above=0, help="Bound on the L2 norm.")
+    proximal: float | None = parameter(default=None, at_least=0, help="μ of FedProx.")
+    steps: int | None = parameter(default=None, at_least=1, at_most=10_000, help="Passes of a budget sale.")
+    batches: int | None = parameter(default=None, at_least=1, at_most=1_000, help="Mini-batches of a pass.")
+    least_budget: float | None = parameter(default=None, above=0, help="Smallest zCDP budget that a device sells.")
+    learning_rate_decay: float | None = parameter(
+        default=None, above=0, at_most=1, help="Factor of the learning rate after each round of a mesh."
+    )
 
 
 def check_training(training: Mapping[str, Any]) -> None:
-    """Raises ValueError for a key nobody reads, a wrong type or a value that makes no sense."""
-    for name, value in training.items():
+    """Raise ValueError for an unknown key, a wrong type or a value out of bounds."""
+    for name in training:
         if name not in KNOWN and name != CUSTOM:
-            raise ValueError(
-                f"training has no key {name[:40]!r}{nearest(name, [*KNOWN, CUSTOM])}; what your own code reads goes "
-                f"under training.{CUSTOM}"
-            )
-        fault = _fault(name, value)
-        if fault:
-            raise ValueError(fault)
+            unknown = BadParameter.unknown(f"training.{name[:40]}", name.lower(), [*KNOWN, CUSTOM], "training")
+            raise ValueError(f"{unknown}; put what your own code reads under training.{CUSTOM}")
+    _read(training)
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """ ", did you mean …?" where a known name is close, else the known names."""
-    names = sorted(known)
-    close = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.6)
-    return f", did you mean {close[0]!r}?" if close else f" (known: {', '.join(names)})"
+KNOWN: Mapping[str, Parameter] = TrainingParameters.parameters()
 
 
-def _fault(name: str, value: object) -> str:
-    if name == CUSTOM:
-        return "" if isinstance(value, Mapping) else "training.custom must be an object"
-    return KNOWN[name].fault(name, value)
+def _read(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the given values in their declared forms; raise BadParameter for another value, null included."""
+    custom = given.get(CUSTOM, {})
+    if not isinstance(custom, Mapping):
+        raise BadParameter(f"training.{CUSTOM}", f"must be a JSON object, not {repr(custom)[:60]}")
+    values = {name: KNOWN[name].read(f"training.{name}", value) for name, value in given.items() if name != CUSTOM}
+    return values | ({CUSTOM: custom} if CUSTOM in given else {})
