@@ -1,1 +1,1 @@
-"""The web console: pages for admins, publishers and owners, drawn from what the gateway's REST says."""
+"""The web console: pages for admins, publishers and owners, drawn from the gateway's REST API."""

@@ -1,4 +1,4 @@
-"""`python -m services.console`: serves the pages until SIGTERM or SIGINT."""
+"""`python -m services.console`: serve the pages until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from services.kit.http.http_limits import limited, run
 from services.kit.observability import logs, metrics
 
 
-def server(settings: ConsoleSettings) -> uvicorn.Server:
-    """A server of the whole console."""
+def build_server(settings: ConsoleSettings) -> uvicorn.Server:
+    """Build the console's HTTP server."""
     config = uvicorn.Config(
         build(settings),
         host=settings.bind,
@@ -30,12 +30,11 @@ def server(settings: ConsoleSettings) -> uvicorn.Server:
 
 
 def main() -> None:
-    """Reads the environment and serves."""
     settings = ConsoleSettings()
     logs.configure("console", level=settings.log_level)
     metrics.serve(settings.metrics_port, settings.bind)
-    logs.get_logger().info("console starts", address=f"http://{settings.bind}:{settings.console_port}")
-    run(server(settings))
+    logs.get_logger().info("console started", address=f"http://{settings.bind}:{settings.console_port}")
+    run(build_server(settings))
 
 
 if __name__ == "__main__":

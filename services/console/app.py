@@ -1,4 +1,4 @@
-"""The console put together."""
+"""Composition root of the console."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STATIC = Path(__file__).parent / "static"
 MANIFEST = {
     "name": "Coterie",
     "short_name": "Coterie",
-    "description": "What my devices learn, give away and earn",
+    "description": "What my devices learn, share and earn",
     "start_url": "/me",
     "scope": "/",
     "display": "standalone",
@@ -47,14 +47,14 @@ MANIFEST = {
 
 
 def build(settings: ConsoleSettings) -> FastAPI:
-    """The ASGI application. NiceGUI keeps its pages in one place per process, so build one per process."""
+    """Build the ASGI application; NiceGUI registers pages per process, so build one per process."""
     context = AppContext(
-        settings,
-        Sessions(idle_seconds=settings.console_idle_seconds, session_seconds=settings.console_session_seconds),
-        GatewayClient(settings.gateway_url, settings.gateway_ca),
-        Directory(),
-        Graphs(),
-        Reports(),
+        settings=settings,
+        sessions=Sessions(idle_seconds=settings.console_idle_seconds, session_seconds=settings.console_session_seconds),
+        gateway=GatewayClient(settings.gateway_url, settings.gateway_ca),
+        directory=Directory(),
+        graphs=Graphs(),
+        reports=Reports(),
     )
 
     @asynccontextmanager
@@ -72,7 +72,7 @@ def build(settings: ConsoleSettings) -> FastAPI:
     pages_app.add_exception_handler(404, _missing)
     pages_app.add_exception_handler(Exception, _failed)
     pages_app.config.socket_io_js_transports = ["websocket"]
-    core.sio.eio.cors_allowed_origins = []  # whose pages may connect is the edge's to say
+    core.sio.eio.cors_allowed_origins = []  # BrowserPolicy checks origins
     ui.run_with(
         app,
         title="Coterie",
@@ -99,9 +99,9 @@ async def _missing(request: Request, _: Exception) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    name = uuid.uuid4().hex[:12]
-    _log.error("a page failed", page=request.url.path, name=name, exc_info=error)
-    return fault(name)
+    fault_id = uuid.uuid4().hex[:12]
+    _log.error("page failed", page=request.url.path, fault_id=fault_id, exc_info=error)
+    return fault(fault_id)
 
 
 async def _live() -> JSONResponse:

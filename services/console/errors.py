@@ -1,4 +1,4 @@
-"""What the console itself refuses; everything else is the platform's word, passed on."""
+"""The console's own errors; errors of the platform pass through unchanged."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from coterie.errors import CoterieError
 
 
 class ConsoleError(CoterieError):
-    """Root of the console's own refusals; the message is shown to the person."""
+    """Root of the console's own errors; the page shows the message to the user."""
 
 
 class SignedOut(ConsoleError):
-    """There is no session, or it has ended."""
+    """The request has no session, or the session has ended."""
 
 
 class NotForYou(ConsoleError):
-    """The page is closed to the role that is signed in."""
+    """The role of the signed-in user may not open the page."""
 
 
 class TooManyTries(ConsoleError):
-    """Too many sign-ins from one address."""
+    """One address tried to sign in too often."""

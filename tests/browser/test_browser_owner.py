@@ -1,4 +1,4 @@
-"""The owner's page on a phone: what my device gave away and earned, and leaving."""
+"""The owner's page on a phone: spending, earnings, decisions, and leaving."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from tests.e2e.test_e2e_clusters import Scripted, change
 def test_owner_sees_what_device_gave_away_and_earned_and_nothing_of_others(visitors: Any, scene: Scene) -> None:
     reports = {home: scene.admin.privacy(scene.id(home)).tasks for home in scene.homes}
     name, noised = next(
-        (item, told) for item, tasks in reports.items() for told in tasks if math.isfinite(told.epsilon)
+        (item, content) for item, tasks in reports.items() for content in tasks if math.isfinite(content.epsilon)
     )
     owner: Visitor = visitors(scene.key(name), viewport=PHONE)
     owner.page.wait_for_url("**/me")
-    told = owner.content()
-    assert re.search(rf"ε = {noised.epsilon:.3g}", told)
-    assert name in told
+    content = owner.content()
+    assert re.search(rf"ε = {noised.epsilon:.3g}", content)
+    assert name in content
     balance = scene.admin.account(f"device:{scene.id(name)}").balance_microcredits
     assert balance > 0
-    assert f"{balance // 1_000_000:,}" in told
+    assert f"{balance // 1_000_000:,}" in content
     for other in {"ada-phone", "grace-phone", "Grace"} - {name}:
-        assert other not in told
-    assert fingerprint_words(scene.homes[name].keys().public().signing) in told
+        assert other not in content
+    assert fingerprint_words(scene.homes[name].keys().public().signing) in content
     code = owner.page.get_by_alt_text("The device's invitation into a circle, as a QR code")
     assert code.evaluate("image => image.naturalWidth") > 0
     wide = owner.page.evaluate("document.documentElement.scrollWidth")
@@ -59,14 +59,14 @@ def test_devices_key_opens_no_page_of_admins_and_admins_no_owners_page(visitors:
     owner: Visitor = visitors(scene.key("ada-phone"))
     for path in ("/", "/tasks", "/trust", "/privacy", "/payments", "/audit", "/health", f"/tasks/{scene.digits}"):
         owner.open(path)
-        assert "not yours to see" in owner.content(), path
+        assert "You may not see this" in owner.content(), path
     admin: Visitor = visitors(scene.platform.processes.admin_key())
     admin.open("/me")
-    assert "not yours to see" in admin.content()
+    assert "You may not see this" in admin.content()
 
 
-def newcomer(scene: Scene, owner: str, name: str) -> tuple[DeviceHome, str]:
-    """A device of an owner nobody has heard of; its folder and id."""
+def register_new_device(scene: Scene, owner: str, name: str) -> tuple[DeviceHome, str]:
+    """Register a device of a new owner; return its folder and id."""
     token = scene.admin.issue_token(scene.admin.create_owner(owner).id).token
     home = DeviceHome(scene.platform.folder / "homes" / name)
     return home, register_device(home, scene.platform.processes.url, token, name=name).id
@@ -74,7 +74,7 @@ def newcomer(scene: Scene, owner: str, name: str) -> tuple[DeviceHome, str]:
 
 @contextmanager
 def opened_link(home: DeviceHome, console_url: str) -> Iterator[tuple[str, Any]]:
-    """The address that `coterie device link` shows, and the command while it waits."""
+    """Yield the address that `coterie device link` shows, and the waiting command."""
     command = [sys.executable, "-m", "coterie_cli.main", "device", "link", "--home", str(home.folder), "--json"]
     waiting = subprocess.Popen(
         [*command, "--console", console_url],
@@ -92,7 +92,7 @@ def opened_link(home: DeviceHome, console_url: str) -> Iterator[tuple[str, Any]]
 
 
 def test_owner_pairs_browser_approves_pauses_and_signs_in_again(visitors: Any, scene: Scene) -> None:
-    home, device = newcomer(scene, "Nora", "nora-phone")
+    home, device = register_new_device(scene, "Nora", "nora-phone")
     introduce(home, scene.homes["grace-phone"])
     task = scene.clusters("kitchen", rounds=2, min_devices=1, quorum=1.0)
     owner: Visitor = visitors(viewport=PHONE)
@@ -118,32 +118,32 @@ def test_owner_pairs_browser_approves_pauses_and_signs_in_again(visitors: Any, s
     running.start()
     page.click("text=kitchen")
     page.click("button:has-text('Approve')")
-    page.wait_for_selector("text=the device did so: joined")
+    page.wait_for_selector("text=applied: joined")
     scene.finish(task)
     page.click("text=Pause the device")
-    page.wait_for_selector("button:has-text('Work again')")
+    page.wait_for_selector("button:has-text('Resume the device')")
     assert home.is_paused
     page.wait_for_selector("text=paused: it declines all work")
     after = scene.admin.privacy(device).epsilon
     assert after > before
     page.reload()
     page.wait_for_selector("text=/of 1000000 you allow/")
-    told = owner.content()
-    assert fingerprint_words(scene.homes["grace-phone"].keys().public().signing) in told  # of the circle
-    assert re.search(rf"{after:.3g}", told)
+    content = owner.content()
+    assert fingerprint_words(scene.homes["grace-phone"].keys().public().signing) in content  # of the circle
+    assert re.search(rf"{after:.3g}", content)
     agent.stop()
     running.join(20)
     page.click("[aria-label='Sign out']")
     page.click("text=Sign in for nora-phone")
     page.wait_for_url("**/me")
-    owner.page.wait_for_selector("text=PairingApi browsers")
+    owner.page.wait_for_selector("text=Linked browsers")
     page.click("button:has-text('Unlink')")
     page.wait_for_url("**/signin**")  # its session went with the link
     with scene.platform.as_device(home) as itself, pytest.raises(NotFound):
         itself.put_note(device, browser.link, b"")
 
 
-def test_a_link_opens_for_one_browser_alone(visitors: Any, scene: Scene) -> None:
+def test_a_link_opens_for_only_one_browser(visitors: Any, scene: Scene) -> None:
     home = scene.homes["grace-phone"]
     owner, thief = visitors(viewport=PHONE), visitors()
     with opened_link(home, owner.url) as (address, waiting):
@@ -155,13 +155,13 @@ def test_a_link_opens_for_one_browser_alone(visitors: Any, scene: Scene) -> None
     thief.page.click("#link")
     thief.page.wait_for_selector("text=Another browser has taken this link")
     thief.page.goto(thief.url + "/link")
-    thief.page.wait_for_selector("text=This address is not whole")
+    thief.page.wait_for_selector("text=This address is incomplete")
     thief.complaints.clear()  # the refusal itself is logged by the browser as an error
     home.forget_browser(next(iter(home.browsers())))
 
 
-def test_an_owner_deletes_the_device_and_its_id_alone_is_left(visitors: Any, scene: Scene) -> None:
-    home, device = newcomer(scene, "Yan", "spare-phone")
+def test_an_owner_deletes_the_device_and_only_its_id_stays(visitors: Any, scene: Scene) -> None:
+    home, device = register_new_device(scene, "Yan", "spare-phone")
     identity = home.identity()
     assert identity is not None
     owner: Visitor = visitors(identity.api_key, viewport=PHONE)
@@ -175,7 +175,7 @@ def test_an_owner_deletes_the_device_and_its_id_alone_is_left(visitors: Any, sce
 
 
 def test_an_owner_revokes_the_device_and_its_key_stops_working(visitors: Any, scene: Scene) -> None:
-    home, _ = newcomer(scene, "Zoe", "old-phone")
+    home, _ = register_new_device(scene, "Zoe", "old-phone")
     identity = home.identity()
     assert identity is not None
     owner: Visitor = visitors(identity.api_key, viewport=PHONE)

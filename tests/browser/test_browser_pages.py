@@ -1,4 +1,4 @@
-"""Every page in a real browser, with the data of a real platform, by every role."""
+"""Every page in a real browser, with the data of a real platform, for every role."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGES = ("/", "/tasks", "/tasks/new", "/trust", "/privacy", "/payments", "/audit
 TABS = ("progress", "plan", "devices", "events", "versions", "settings")
 
 
-def test_nobody_sees_a_page_without_signing_in(visitors: Any, console: Console) -> None:
+def test_every_page_requires_sign_in(visitors: Any, console: Console) -> None:
     visitor = visitors()
     for path in (*PAGES, "/tasks/tsk_any", "/me"):
         visitor.page.goto(console.url + path)
@@ -28,7 +28,7 @@ def test_nobody_sees_a_page_without_signing_in(visitors: Any, console: Console) 
     assert "Sign in" in visitor.content()
 
 
-def test_a_wrong_key_is_told_and_opens_nothing(visitors: Any, console: Console) -> None:
+def test_a_wrong_key_shows_an_error_and_opens_no_page(visitors: Any, console: Console) -> None:
     visitor = visitors()
     visitor.page.goto(f"{console.url}/signin")
     visitor.page.fill("input[name=api_key]", "coterie_not_a_key")
@@ -39,7 +39,7 @@ def test_a_wrong_key_is_told_and_opens_nothing(visitors: Any, console: Console) 
     assert "/signin" in visitor.page.url
 
 
-def test_after_signing_in_one_is_where_one_wanted_to_be(visitors: Any, scene: Scene, console: Console) -> None:
+def test_sign_in_leads_to_the_requested_page(visitors: Any, scene: Scene, console: Console) -> None:
     visitor = visitors()
     visitor.page.goto(f"{console.url}/tasks?state=failed")
     visitor.page.fill("input[name=api_key]", scene.platform.processes.admin_key())
@@ -84,7 +84,7 @@ def test_every_page_is_drawn_and_fits_its_window(visitors: Any, scene: Scene, op
         assert page.locator("main h1").count() == 1, path
 
 
-def test_the_overview_tells_what_needs_a_person(admin: Visitor) -> None:
+def test_the_overview_shows_alerts(admin: Visitor) -> None:
     page = admin.open("/")
     page.wait_for_selector("text=hopeless failed")
     assert "Devices online" in admin.content()
@@ -103,15 +103,15 @@ def test_names_that_try_to_be_markup_are_text(admin: Visitor, scene: Scene) -> N
     assert admin.page.evaluate("window.pwned") is None
 
 
-def test_why_two_devices_trust_each_other_is_told_in_words(admin: Visitor, scene: Scene) -> None:
+def test_a_tie_explains_why_two_devices_trust_each_other(admin: Visitor, scene: Scene) -> None:
     page = admin.open(f"/trust?device={scene.id('ada-phone')}")
     page.wait_for_selector("text=Trusts most")
     page.click("[aria-label*='with grace-phone']")
-    page.wait_for_selector("text=Went well")
+    page.wait_for_selector("text=Positive")
     page.wait_for_selector("text=ada-phone and grace-phone trust each other")
-    told = admin.content()
-    assert re.search(r"ada-phone and grace-phone trust each other [\d.]+", told)
-    assert "Went well" in told
+    content = admin.content()
+    assert re.search(r"ada-phone and grace-phone trust each other [\d.]+", content)
+    assert "Positive" in content
 
 
 def test_a_device_is_found_by_name_and_drawn_with_its_ties(admin: Visitor) -> None:
@@ -119,7 +119,7 @@ def test_a_device_is_found_by_name_and_drawn_with_its_ties(admin: Visitor) -> No
     page.wait_for_selector("canvas")
     page.get_by_label("Find a device").type("hedy")
     page.click("text=hedy-watch")
-    page.wait_for_selector("text=Back to everybody")
+    page.wait_for_selector("text=Show all devices")
     page.wait_for_selector("h2:has-text('hedy-watch')")
     assert page.locator("main").get_by_text(re.compile(r"\d devices, \d+ ties")).count() == 1
 
@@ -128,7 +128,7 @@ def test_a_plan_is_drawn_over_trust_and_listed(admin: Visitor, scene: Scene) -> 
     page = admin.open(f"/tasks/{scene.digits}?tab=plan")
     page.wait_for_selector("canvas")
     assert "with a head" in admin.content()
-    assert "nobody gains by moving" in admin.content()
+    assert "no device gains by a move that the receiving cluster accepts" in admin.content()
     assert "trusts the head" in admin.content()
 
 
@@ -156,7 +156,7 @@ def test_a_statement_is_exported_to_the_micro_credit(admin: Visitor, scene: Scen
     page = admin.open(f"/payments?account={account}")
     page.wait_for_selector("text=Statement: device ada-phone")
     with page.expect_download() as download:
-        page.click("text=CSV of all >> nth=0")
+        page.click("text=Download CSV >> nth=0")
     rows = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text())))
     total = sum(int(row["amount_microcredits"]) for row in rows)
     book = scene.admin.account(account)
@@ -166,11 +166,11 @@ def test_a_statement_is_exported_to_the_micro_credit(admin: Visitor, scene: Scen
 def test_the_book_is_checked_on_request(admin: Visitor) -> None:
     page = admin.open("/payments?show=book")
     page.click("text=Check the book")
-    page.wait_for_selector("text=The book is sound")
+    page.wait_for_selector("text=The book is correct")
 
 
 def test_the_audit_log_is_verified_when_its_page_is_opened(admin: Visitor) -> None:
-    admin.open("/audit").wait_for_selector("text=each of which seals the one before")
+    admin.open("/audit").wait_for_selector("text=the hash chain of all")
 
 
 def test_a_publisher_sees_its_own_and_nothing_of_others(visitors: Any, scene: Scene) -> None:
@@ -180,9 +180,9 @@ def test_a_publisher_sees_its_own_and_nothing_of_others(visitors: Any, scene: Sc
         assert "digits" not in rival.content(), path
         assert "ada-phone" not in rival.content(), path
     for path in (f"/tasks/{scene.digits}", "/audit", "/privacy", "/health", f"/trust?task={scene.digits}"):
-        rival.open(path).wait_for_selector("text=not yours to see")
+        rival.open(path).wait_for_selector("text=You may not see this")
     rival.open(f"/payments?account=device:{scene.id('ada-phone')}")
-    assert "not yours to see" in rival.content()
+    assert "You may not see this" in rival.content()
     answer = rival.page.request.get(f"{rival.url}/files/statements/device:{scene.id('ada-phone')}")
     assert answer.status == 403
     assert rival.page.locator("nav a div").all_inner_texts() == ["Overview", "Tasks", "Trust", "Payments"]
@@ -205,23 +205,23 @@ def test_a_revoked_key_ends_the_session(visitors: Any, scene: Scene) -> None:
     scene.admin.revoke_key(made.id)
     visitor.page.goto(f"{visitor.url}/tasks")
     visitor.page.wait_for_url("**/signin**")
-    assert "does not know your key any more" in visitor.content()
+    assert "no longer accepts your key" in visitor.content()
 
 
 def test_a_task_is_published_from_the_form_and_watched_until_it_finishes(visitors: Any, scene: Scene) -> None:
-    """The journey of a publisher: a wrong number is refused in words, then the task runs and ends before its eyes."""
+    """A publisher corrects a wrong number, publishes the task and watches it finish."""
     publisher: Visitor = visitors(scene.publisher_key)
     page = publisher.open("/tasks/new?preset=clusters")
     page.get_by_label("Name", exact=True).fill("from-the-form")
     page.get_by_label("Rounds", exact=True).fill("0")
     page.wait_for_selector("text=At least 1.")
     page.click("text=Publish the task")
-    page.wait_for_selector("text=Some fields need a change")
+    page.wait_for_selector("text=Some fields are invalid")
     page.get_by_label("Rounds", exact=True).fill("3")
     page.get_by_label("Devices at least", exact=True).fill(str(len(scene.homes)))
-    page.wait_for_selector("text=A device alone spends ε")
+    page.wait_for_selector("text=A device without a cluster spends ε")
     page.click("text=Publish the task")
-    page.wait_for_selector("text=Upload a model to begin with")
+    page.wait_for_selector("text=Upload an initial model")
     page.get_by_label("Or the newest model of").click()
     page.click(".q-menu >> text=digits")
     page.click("text=Publish the task")
@@ -238,9 +238,9 @@ def test_a_waiting_task_is_cancelled_with_a_reason(visitors: Any, scene: Scene) 
     publisher: Visitor = visitors(scene.publisher_key)
     page = publisher.open(f"/tasks/{task}")
     page.click("text=Start")
-    page.wait_for_selector(".q-notification")  # too few devices: said in words
+    page.wait_for_selector(".q-notification")  # too few devices
     page.click("role=button[name='Cancel']")
-    page.get_by_label("Why (devices' owners read it)").fill("the question was wrong")
+    page.get_by_label("Reason (visible to owners)").fill("the question was wrong")
     page.click("text=Cancel the task")
     page.wait_for_selector("text=the question was wrong")
     assert scene.admin.task(task).state == "cancelled"
@@ -249,23 +249,23 @@ def test_a_waiting_task_is_cancelled_with_a_reason(visitors: Any, scene: Scene) 
 def test_the_page_says_so_while_the_platform_is_away_and_recovers(visitors: Any, scene: Scene) -> None:
     visitor: Visitor = visitors(scene.platform.processes.admin_key())
     page = visitor.open("/health")
-    page.wait_for_selector("text=Every service answers")
+    page.wait_for_selector("text=All services answer")
     assert visitor.content().count(f"version {VERSION}") == 5
-    assert len(re.findall(r"half of [\d,]+ calls? within \d+ m?s, 95 % within \d+ m?s", visitor.content())) == 5
+    assert len(re.findall(r"p50 \d+ m?s, p95 \d+ m?s of [\d,]+ calls?", visitor.content())) == 5
     page.click("button:has-text('Count')")
-    page.wait_for_selector("text=Needed by nobody")
+    page.wait_for_selector("text=Unused")
     scene.platform.kill("gateway")
     try:
-        page.wait_for_selector("text=does not answer just now", timeout=30_000)
+        page.wait_for_selector("text=The platform does not answer", timeout=30_000)
     finally:
         scene.platform.restart("gateway")
-    page.wait_for_selector("text=does not answer just now", state="detached", timeout=30_000)
+    page.wait_for_selector("text=The platform does not answer", state="detached", timeout=30_000)
 
 
 def test_the_menu_works_from_the_keyboard(admin: Visitor) -> None:
-    """The link that skips it, the head, the menu, then the page: figures that come anew take no focus from these."""
+    """The link that skips it, the head, the menu, then the page: refreshed figures take no focus from these."""
     page = admin.open("/")
-    page.get_by_role("heading", name="Needs a person").wait_for()
+    page.get_by_role("heading", name="Needs attention").wait_for()
     walked = []
     for _ in range(12):
         page.evaluate("window.before = document.activeElement")
@@ -299,5 +299,5 @@ def test_times_are_in_the_browsers_zone(visitors: Any, scene: Scene) -> None:
     for zone, hours in (("UTC", 0), ("Asia/Tokyo", 9)):
         visitor: Visitor = visitors(scene.platform.processes.admin_key(), timezone_id=zone)
         visitor.open(f"/tasks/{scene.digits}?tab=settings")
-        told = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(created + hours * 3600))
-        assert told in visitor.content()
+        content = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(created + hours * 3600))
+        assert content in visitor.content()

@@ -20,11 +20,11 @@ DEVICES, TIES, OWNERS, TOWNS = 10_000, 100_000, 1_200, 50
 FIRST_PAINT_SECONDS, INTERACTION_SECONDS = 2.0, 0.2
 # Does something and resolves with the milliseconds until the sentence under the graph has changed and is painted.
 CHANGE = """([act]) => new Promise((resolve) => {
-  const said = () => document.querySelector('[data-said]').textContent;
-  const before = said(), began = performance.now();
+  const summary = () => document.querySelector('[data-summary]').textContent;
+  const before = summary(), began = performance.now();
   const look = () => {
-    const place = document.querySelector('[data-said]');
-    if (place && said() !== before && document.querySelector('.c-main canvas')) {
+    const place = document.querySelector('[data-summary]');
+    if (place && summary() !== before && document.querySelector('.c-main canvas')) {
       requestAnimationFrame(() => resolve(performance.now() - began));
     } else requestAnimationFrame(look);
   };
@@ -87,7 +87,7 @@ def best(page: Page, act: str, back: str) -> float:
 @pytest.mark.slow
 def test_ten_thousand_devices_are_drawn_at_once_and_stay_fluid(large: Visitor) -> None:
     page = large.open("/trust")
-    page.wait_for_selector("[data-said]", timeout=60_000)
+    page.wait_for_selector("[data-summary]", timeout=60_000)
     assert "10,000 devices" in large.content()
     paints, draws = [], []
     for _ in range(3):

@@ -50,7 +50,7 @@ def _up_and_down(tmp_path: Path, traces: str) -> None:
             assert "Sign in" in browser.get(console).text
             page = browser.post(f"{console}/signin", data={"api_key": key}, headers={"Origin": console})
             assert page.status_code == 200
-            assert "Needs a person" in page.text
+            assert "Needs attention" in page.text
             for number, name in enumerate(SERVICES):
                 counted = browser.get(f"http://127.0.0.1:{metrics + number}/metrics").text
                 assert f'coterie_build_info{{commit="{commit()}",version="{VERSION}"}}' in counted, name

@@ -1,1 +1,1 @@
-"""Who is signed in, and what browsers may do."""
+"""Sessions, sign-in and browser policy."""

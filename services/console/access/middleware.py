@@ -1,7 +1,7 @@
-"""What surrounds every request: whose page may speak to this one, and what browsers may do with the answer.
+"""Middleware: origin checks for requests, and security headers for responses.
 
-A request that changes something, and every WebSocket, must come from a page of this console: browsers say so in
-`Origin`. Cookies alone are not enough, since a stranger's page may make a browser send them.
+A request that changes something, and every WebSocket, must carry this console's `Origin`. Cookies alone are not enough:
+a page of another site can make a browser send them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-# NiceGUI's page is made of inline scripts and of templates that Vue compiles in the browser; nothing is loaded from,
-# sent to or framed by any other host.
+# NiceGUI needs inline scripts and templates that Vue compiles in the browser. No other host may serve parts of a page,
+# receive data from it or frame it.
 POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; worker-src 'self' blob:; "
@@ -32,7 +32,7 @@ HEADERS = {
 
 
 class BrowserPolicy:
-    """ASGI middleware."""
+    """ASGI middleware that enforces origin checks and adds security headers."""
 
     def __init__(self, app: ASGIApp, *, url: str, https: bool, signed_in: Callable[[Scope], bool]) -> None:
         self._app, self._signed_in = app, signed_in
@@ -42,7 +42,7 @@ class BrowserPolicy:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
-        if kind == "websocket" and not (self._from_here(scope) and self._signed_in(scope)):
+        if kind == "websocket" and not (self._is_same_origin(scope) and self._signed_in(scope)):
             await send({"type": "websocket.close", "code": 1008, "reason": "not from a signed-in page of this site"})
             return
         if kind != "http":
@@ -54,13 +54,13 @@ class BrowserPolicy:
                 message["headers"] = [*message.get("headers", ()), *self._headers]
             await send(message)
 
-        if scope["method"] not in SAFE and not self._from_here(scope):
-            refused = PlainTextResponse("This request came from another site and was refused.", 403)
+        if scope["method"] not in SAFE and not self._is_same_origin(scope):
+            refused = PlainTextResponse("This request came from another site. Use the console's own pages.", 403)
             await refused(scope, receive, send_guarded)
             return
         await self._app(scope, receive, send_guarded)
 
-    def _from_here(self, scope: Scope) -> bool:
+    def _is_same_origin(self, scope: Scope) -> bool:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         origin = urlsplit(headers.get(b"origin", ""))
         return bool(origin.netloc) and origin.netloc == (self._host or headers.get(b"host", ""))

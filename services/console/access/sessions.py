@@ -1,6 +1,6 @@
-"""Who is signed in: sessions in memory alone, known to browsers by a random cookie, ended by time or by choice.
+"""Sessions: kept in memory only, found by a random cookie, ended by time or by sign-out.
 
-The API key stays here. A restart of the console ends every session; people sign in again.
+API keys never leave this process. A restart of the console ends every session.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MOST_SESSIONS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Whom the key speaks for, as the gateway says."""
+    """Principal of an API key, as the gateway reports it."""
 
     role: str
     subject: str
@@ -24,7 +24,7 @@ class Person:
     owner_id: str
     key_id: str
     link_id: str = ""
-    """Of a browser that its owner linked on the device."""
+    """Link of the browser, if its owner linked it on the device."""
 
 
 @dataclass(slots=True)
@@ -36,76 +36,76 @@ class Session:
     began_at: float
     used_at: float
     ended: str = ""
-    """Why it ended; empty while it is live."""
+    """Reason for the end, shown to the user; empty while the session is live."""
 
 
 class Sessions:
-    """Every session, by the SHA-256 of its cookie: what is in memory opens nothing."""
+    """All sessions, by the SHA-256 of their cookies: a memory dump reveals no cookie."""
 
     def __init__(
         self, *, idle_seconds: float, session_seconds: float, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        self._idle, self._whole, self._monotonic = idle_seconds, session_seconds, monotonic
-        self._known: dict[bytes, Session] = {}
+        self._idle, self._longest, self._monotonic = idle_seconds, session_seconds, monotonic
+        self._sessions: dict[bytes, Session] = {}
 
     def begin(self, person: Person, api_key: str) -> str:
-        """Starts a session; the cookie's value."""
+        """Start a session and return the value of its cookie."""
         self._sweep()
         cookie = secrets.token_urlsafe(32)
         now = self._monotonic()
-        self._known[_place(cookie)] = Session(person, api_key, now, now)
+        self._sessions[_hash(cookie)] = Session(person, api_key, now, now)
         return cookie
 
     def find(self, cookie: str) -> Session | None:
-        """The session of a cookie, if it is live."""
-        session = self._known.get(_place(cookie))
+        """Return the live session of a cookie, if there is one."""
+        session = self._sessions.get(_hash(cookie))
         return session if session is not None and self.is_live(session) else None
 
     def is_live(self, session: Session) -> bool:
-        """Whether a session is live; ends it when its time is over."""
+        """Return whether a session is live; end it when its time is over."""
         if not session.ended:
             now = self._monotonic()
             if now - session.used_at > self._idle:
-                self.end(session, "You were signed out because nothing was done here for a while.")
-            elif now - session.began_at > self._whole:
-                self.end(session, "You were signed out because a session lasts so long.")
+                self.end(session, "You were signed out after a period of inactivity.")
+            elif now - session.began_at > self._longest:
+                self.end(session, "You were signed out because the session reached its maximum length.")
         return not session.ended
 
     def touch(self, session: Session) -> None:
-        """Somebody did something: the idle time starts again. A page that refreshes itself is nobody."""
+        """Restart the idle time after an action of the user; automatic refreshes do not count."""
         session.used_at = self._monotonic()
 
     def end(self, session: Session, why: str = "You are signed out.") -> None:
-        """Ends a session and forgets its key."""
+        """End a session and forget its API key."""
         session.ended, session.api_key = session.ended or why, ""
-        self._known = {place: item for place, item in self._known.items() if item is not session}
+        self._sessions = {key: item for key, item in self._sessions.items() if item is not session}
 
     def _sweep(self) -> None:
-        for session in list(self._known.values()):
+        for session in list(self._sessions.values()):
             self.is_live(session)
-        while len(self._known) >= MOST_SESSIONS:
-            oldest = min(self._known.values(), key=lambda item: item.used_at)
-            self.end(oldest, "You were signed out because too many people are signed in.")
+        while len(self._sessions) >= MOST_SESSIONS:
+            oldest = min(self._sessions.values(), key=lambda item: item.used_at)
+            self.end(oldest, "You were signed out because the console has too many sessions.")
 
 
-def _place(cookie: str) -> bytes:
+def _hash(cookie: str) -> bytes:
     return hashlib.sha256(cookie.encode()).digest()
 
 
-class Tries:
-    """How often each address has tried to sign in within the last minute."""
+class SignInLimiter:
+    """Limit of sign-in attempts per address and minute."""
 
     def __init__(self, most: int, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._most, self._monotonic = most, monotonic
-        self._tried: dict[str, list[float]] = {}
+        self._attempts: dict[str, list[float]] = {}
 
     def allow(self, address: str) -> bool:
-        """Counts a try; False when there were too many."""
+        """Count an attempt and return whether the address may make it."""
         now = self._monotonic()
-        if len(self._tried) > MOST_SESSIONS:
-            self._tried = {entry: times for entry, times in self._tried.items() if times[-1] > now - 60.0}
-        times = [item for item in self._tried.get(address, ()) if item > now - 60.0]
+        if len(self._attempts) > MOST_SESSIONS:
+            self._attempts = {entry: times for entry, times in self._attempts.items() if times[-1] > now - 60.0}
+        times = [item for item in self._attempts.get(address, ()) if item > now - 60.0]
         if len(times) >= self._most:
             return False
-        self._tried[address] = [*times, now]
+        self._attempts[address] = [*times, now]
         return True

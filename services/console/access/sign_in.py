@@ -1,4 +1,4 @@
-"""Signing in and out: plain pages and forms, so that they work before anything else does."""
+"""Sign-in, sign-out and browser links: plain pages that work without NiceGUI."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from coterie.errors import CoterieError, Refused, Unauthenticated
-from services.console.access.sessions import Person, Tries
+from services.console.access.sessions import Person, SignInLimiter
 from services.console.components.contexts import AppContext
 from services.console.components.frame import home_of
 from services.console.components.plain_pages import plain_page
@@ -30,13 +30,14 @@ _FORM = """{remark}
 <div id="browsers" class="c-stack" hidden><p id="browser-remark" class="c-note warn" role="alert" hidden></p>
 </div><script src="/static/owner.js"></script><script>coterieSignIn()</script>
 <details><summary>Where do I find my key?</summary>
-<p>Admins: the first key is in the platform's data folder, <code>admin.key</code>; <code>docker compose exec trust cat
-/data/admin.key</code> with Compose.<br>Publishers: an admin makes one with <code>coterie keys create publisher
-NAME</code>.<br>Owners: run <code>coterie device link --home FOLDER</code> on one of your devices, and open the
-address it shows in this browser. A device's own key (in its folder, <code>device.json</code>) lets you look and not
-decide.</p></details>"""
-_LINK = """<p>With it you see here what your device gives away and earns, and you decide here what it joins: this
-browser signs, and your device believes nobody else.</p><p>Do so only if you made this link yourself, just now.</p>
+<p>Admins: read <code>admin.key</code> in the platform's data folder; with Compose, run <code>docker compose exec trust
+cat /data/admin.key</code>.<br>Publishers: ask an admin to run <code>coterie keys create publisher NAME</code>.<br>
+Owners: run <code>coterie device link --home FOLDER</code> on one of your devices and open the address it shows in this
+browser. You can also sign in with the device's own key (in <code>device.json</code> in its folder): it lets you read,
+but not decide.</p></details>"""
+_LINK = """<p>Link this browser to see what your device shares and earns, and to decide which tasks it joins. This
+browser signs your decisions; your device accepts no others.</p><p>Continue only if you made this link yourself, just
+now.</p>
 <p id="remark" class="c-note warn" role="alert" hidden></p>
 <button id="link" type="button" hidden>Link this browser</button>
 <noscript><p class="c-note warn">Linking needs JavaScript.</p></noscript>
@@ -44,9 +45,9 @@ browser signs, and your device believes nobody else.</p><p>Do so only if you mad
 
 
 def sign_in_routes(app: AppContext) -> APIRouter:
-    """The routes of the sign-in page."""
+    """Build the routes of sign-in, sign-out and browser links."""
     routes = APIRouter()
-    tries = Tries(app.settings.console_sign_ins_per_minute)
+    limiter = SignInLimiter(app.settings.console_sign_ins_per_minute)
 
     @routes.get("/signin")
     async def show(request: Request, next: str = "/", why: str = "") -> Response:
@@ -60,14 +61,14 @@ def sign_in_routes(app: AppContext) -> APIRouter:
         address = request.client.host if request.client else ""
         key = api_key.strip()
         try:
-            if not tries.allow(address):
-                raise TooManyTries("Too many tries from here; wait a minute and try again.")
+            if not limiter.allow(address):
+                raise TooManyTries("Too many sign-in attempts from this address. Wait a minute and try again.")
             if not 0 < len(key) <= MOST_KEY_CHARACTERS or not key.isascii() or not key.isprintable():
-                raise Unauthenticated("This is no API key of this platform; check that all of it was pasted.")
+                raise Unauthenticated("This is not an API key of this platform. Check that you pasted all of it.")
             person = await identify(app.gateway, key)
         except Unauthenticated:
             return sign_in_page(
-                safe_next(next), "The platform does not know this key; check that all of it was pasted.", 401
+                safe_next(next), "The platform does not know this key. Check that you pasted all of it.", 401
             )
         except CoterieError as error:
             return sign_in_page(safe_next(next), str(error), 429 if isinstance(error, TooManyTries) else 503)
@@ -75,45 +76,45 @@ def sign_in_routes(app: AppContext) -> APIRouter:
 
     @routes.get("/link")
     async def offer() -> Response:
-        return plain_page("A link to your device", _LINK)
+        return plain_page("Link this browser to your device", _LINK)
 
     @routes.post("/link")
     async def link(request: Request, claim: Claim) -> Response:
-        """Takes a link for this browser, and signs it in."""
+        """Claim a link for this browser and sign it in."""
 
-        async def enter() -> Response:
+        async def claim_link() -> Response:
             path, taken = f"/v1/links/{claim.link}", claim.model_dump(exclude={"link", "at_milliseconds", "signature"})
             await app.gateway.ask("POST", f"{path}/claim", json=taken)
             return await signed_in(claim)
 
-        return await _let_in(request, enter)
+        return await _sign_in_limited(request, claim_link)
 
     @routes.post("/signin/browser")
     async def sign_in_by_key(request: Request, signed: Signed) -> Response:
-        """Signs a linked browser in, by the signature of its key."""
-        return await _let_in(request, lambda: signed_in(signed))
+        """Sign in a linked browser by the signature of its key."""
+        return await _sign_in_limited(request, lambda: signed_in(signed))
 
     async def signed_in(signed: Signed) -> Response:
         body = signed.model_dump(include={"at_milliseconds", "signature"})
         made = await app.gateway.ask("POST", f"/v1/links/{signed.link}/sessions", json=body)
         person = await identify(app.gateway, made["api_key"])
-        told = JSONResponse({"device": person.subject, "name": person.name})
-        return begin_session(app, person, made["api_key"], told)
+        response = JSONResponse({"device": person.subject, "name": person.name})
+        return begin_session(app, person, made["api_key"], response)
 
-    async def _let_in(request: Request, enter: Callable[[], Awaitable[Response]]) -> Response:
+    async def _sign_in_limited(request: Request, action: Callable[[], Awaitable[Response]]) -> Response:
         try:
-            if not tries.allow(request.client.host if request.client else ""):
-                raise TooManyTries("Too many tries from here; wait a minute and try again.")
-            return await enter()
+            if not limiter.allow(request.client.host if request.client else ""):
+                raise TooManyTries("Too many sign-in attempts from this address. Wait a minute and try again.")
+            return await action()
         except Refused as error:
-            told = {"detail": str(error)[:1].upper() + str(error)[1:] + ".", "reason": error.reason}
-            return JSONResponse(told, error.status or 502)
+            problem = {"detail": str(error)[:1].upper() + str(error)[1:] + ".", "reason": error.reason}
+            return JSONResponse(problem, error.status or 502)
         except CoterieError as error:
             return JSONResponse({"detail": str(error)}, 429 if isinstance(error, TooManyTries) else 503)
 
     @routes.get("/session")
     async def ask(request: Request) -> Response:
-        """Whether the browser is still signed in; asking is no use of the session."""
+        """Return whether the browser is signed in; this does not extend the session."""
         signed_in = app.session_of(request.cookies) is not None
         return JSONResponse({"signed_in": signed_in}, headers={"Cache-Control": "no-store"})
 
@@ -130,7 +131,7 @@ def sign_in_routes(app: AppContext) -> APIRouter:
 
 
 class Signed(BaseModel):
-    """A linked browser that wants in; the gateway looks at what is in it."""
+    """Sign-in of a linked browser; the gateway verifies the signature."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -140,7 +141,7 @@ class Signed(BaseModel):
 
 
 class Claim(Signed):
-    """A browser that takes a link."""
+    """Claim of a link by a browser."""
 
     token: Annotated[str, Field(max_length=100)]
     browser_key: Annotated[str, Field(max_length=100)]
@@ -149,7 +150,7 @@ class Claim(Signed):
 
 
 def begin_session(app: AppContext, person: Person, key: str, answer: Response) -> Response:
-    """The answer with the cookie of a new session."""
+    """Start a session and add its cookie to the response."""
     _log.info("signed in", role=person.role, subject=person.subject, link=person.link_id)
     answer.set_cookie(
         app.cookie,
@@ -164,19 +165,19 @@ def begin_session(app: AppContext, person: Person, key: str, answer: Response) -
 
 
 def sign_in_page(next: str, remark: str = "", status: int = 200) -> HTMLResponse:
-    """The form, with a remark above it."""
-    said = f'<p class="c-note warn" role="alert">{escape(remark)}</p>' if remark else ""
-    return plain_page("Sign in", _FORM.format(remark=said, next=quote(next)), status)
+    """Build the sign-in page, with a remark above the form."""
+    note = f'<p class="c-note warn" role="alert">{escape(remark)}</p>' if remark else ""
+    return plain_page("Sign in", _FORM.format(remark=note, next=quote(next)), status)
 
 
 def first_page(role: str, wanted: str) -> str:
-    """Where somebody goes who has just signed in: the page wanted, or the role's own start page."""
+    """Return the page to open after sign-in: the requested one, or the role's start page."""
     local = safe_next(wanted)
     return home_of(role) if local == "/" else local
 
 
 def safe_next(address: str) -> str:
-    """A page of this console to go to after signing in; the start page for anything else."""
+    """Return the address if it is a page of this console, otherwise the start page."""
     parts = urlsplit(address)
     local = address.startswith("/") and not address.startswith(("//", "/\\")) and not parts.scheme and not parts.netloc
     return address if local and address.isprintable() and "\\" not in address else "/"

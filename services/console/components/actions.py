@@ -1,4 +1,4 @@
-"""Doing things from a page: clicks that may fail, and views that keep themselves fresh."""
+"""Event handlers that report errors, and views that refresh themselves."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from services.console.errors import SignedOut
 from services.kit.observability.logs import get_logger
 
 T = TypeVar("T")
-FAULT = "Something went wrong here; the console's log has the details. Reload the page and try again."
+FAULT = "Something went wrong. Reload the page and try again; the console's log has the details."
 _log = get_logger()
 
 
 def handler(context: PageContext, act: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
-    """A handler for a person's click: counts as use of the session, and says what went wrong."""
+    """Wrap a user's action: it extends the session and shows errors as notifications."""
 
     client = ui.context.client
 
-    async def run(*given: Any) -> None:
+    async def run(*arguments: Any) -> None:
         context.touch()
-        # What the click redraws may be gone when it is done; the page itself is still there to speak on.
+        # The action may delete the element that was clicked; notifications need the page, which stays.
         with client:
-            await _attempt(act, given)
+            await _attempt(act, arguments)
 
     async def without() -> None:
         await run()
@@ -38,7 +38,7 @@ def handler(context: PageContext, act: Callable[..., Any]) -> Callable[..., Awai
     async def with_event(event: Any) -> None:
         await run(event)
 
-    # NiceGUI looks at a handler's parameters to decide whether to pass the event on.
+    # NiceGUI passes the event only to handlers that have a parameter for it.
     wanted = [
         parameter for parameter in inspect.signature(act).parameters.values() if parameter.default is parameter.empty
     ]
@@ -46,9 +46,9 @@ def handler(context: PageContext, act: Callable[..., Any]) -> Callable[..., Awai
     return handlers.get(len(wanted), run)
 
 
-async def _attempt(act: Callable[..., Any], given: tuple[Any, ...]) -> None:
+async def _attempt(act: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     try:
-        result = act(*given)
+        result = act(*arguments)
         if inspect.isawaitable(result):
             await result
     except SignedOut as error:
@@ -56,21 +56,21 @@ async def _attempt(act: Callable[..., Any], given: tuple[Any, ...]) -> None:
     except CoterieError as error:
         ui.notify(sentence(error), type="negative", multi_line=True, timeout=8000, close_button="Close")
     except Exception:
-        _log.exception("a click failed")
+        _log.exception("user action failed")
         ui.notify(FAULT, type="negative", timeout=8000)
 
 
 def sentence(error: Exception) -> str:
-    """What went wrong, as a sentence; with the request's name when the platform knows it."""
-    name = f" (request {error.request_id})" if isinstance(error, Refused) and error.request_id else ""
+    """Return the error as a sentence, with the request's id if the platform sent one."""
+    request = f" (request {error.request_id})" if isinstance(error, Refused) and error.request_id else ""
     text = str(error)
-    return f"{text[:1].upper()}{text[1:]}{name}"
+    return f"{text[:1].upper()}{text[1:]}{request}"
 
 
 class View(Generic[T]):
-    """A part of a page that shows what `read` brings, drawn anew only when that has changed.
+    """A part of a page that shows the result of `read` and redraws only when it has changed.
 
-    While the platform is away the last state stays, under a remark since when.
+    While the platform does not answer, the last state stays visible under a warning.
     """
 
     def __init__(
@@ -92,42 +92,42 @@ class View(Generic[T]):
             ui.timer(every_seconds, self.refresh, immediate=False)
 
     async def refresh(self) -> None:
-        """Reads, and draws when something is different. Nobody's action: the session's idle time goes on."""
+        """Read, and draw if the result has changed; this does not extend the session."""
         async with self._busy:
             try:
-                match = await self._read()
+                result = await self._read()
             except SignedOut as error:
                 if ui.context.client.has_socket_connection:
                     leave(str(error))
                 elif self._shown is None:
-                    raise  # the page is being made: its maker sends the browser away
+                    raise  # the page is still being built: its builder redirects the browser
                 return
             except CoterieError as error:
-                self._remember(sentence(error))
+                self._show_failure(sentence(error))
                 return
-            self._remember("")
-            if match != self._shown or self._shown is None:
-                self._shown = match
+            self._show_failure("")
+            if result != self._shown or self._shown is None:
+                self._shown = result
                 self._place.clear()
                 with self._place:
-                    result = self._draw(match)
-                    if inspect.isawaitable(result):
-                        await result
+                    drawn = self._draw(result)
+                    if inspect.isawaitable(drawn):
+                        await drawn
 
-    def _remember(self, failure: str) -> None:
+    def _show_failure(self, failure: str) -> None:
         if failure != self._failed:
             self._failed = failure
             self._remark.clear()
             if failure:
                 with self._remark:
-                    since = "What is below is from before." if self._shown is not None else ""
+                    since = "The page shows the last known state." if self._shown is not None else ""
                     note("cloud_off", f"{failure} {since}", "bad")
 
 
 async def view(
     context: PageContext, read: Callable[[], Awaitable[T]], draw: Callable[[T], Any], *, every_seconds: float = 0.0
 ) -> View[T]:
-    """A view, drawn for the first time."""
-    made = View(context, read, draw, every_seconds=every_seconds)
-    await made.refresh()
-    return made
+    """Create a view and draw it."""
+    result = View(context, read, draw, every_seconds=every_seconds)
+    await result.refresh()
+    return result

@@ -1,4 +1,4 @@
-"""Small pieces of pages: headings, cards, tiles, chips, bars, facts, notes, empty places."""
+"""Building blocks of pages: headings, cards, tiles, chips, bars, facts, notes, empty states."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ STATES: dict[str, tuple[str, str]] = {
 }
 
 
-def say(tag: str, content: str, classes: str = "") -> TextElement:
-    """An element with text: never markup, whatever the text holds."""
+def text_element(tag: str, content: str, classes: str = "") -> TextElement:
+    """Create an element with text; the browser never reads the text as markup."""
     return TextElement(tag=tag, text=content).classes(classes)
 
 
 @contextmanager
 def heading(title: str, about: str = "") -> Iterator[None]:
-    """The page's head; what is made inside the block stands to its right."""
+    """Draw the page's heading; elements created inside the block appear to its right."""
     with ui.element("div").classes("c-head"):
         with ui.element("div"):
-            say("h1", title)
+            text_element("h1", title)
             if about:
                 text(about, "c-faint")
         with ui.element("div").classes("c-row"):
@@ -56,12 +56,12 @@ def heading(title: str, about: str = "") -> Iterator[None]:
 
 @contextmanager
 def card(title: str = "", about: str = "", *, label: str = "") -> Iterator[ui.element]:
-    """A card with a heading; a region of its own for screen readers."""
+    """Draw a card with a heading; screen readers see it as a separate region."""
     with ui.element("section").classes("c-card") as section:
         section.props["aria-label"] = title or label
         if title:
             with ui.element("div").classes("c-card-head"), ui.element("div"):
-                say("h2", title)
+                text_element("h2", title)
                 if about:
                     text(about, "c-faint c-small")
         yield section
@@ -69,60 +69,59 @@ def card(title: str = "", about: str = "", *, label: str = "") -> Iterator[ui.el
 
 @contextmanager
 def grid(least: int = 320, *, even: bool = False) -> Iterator[None]:
-    """Cards beside each other as far as they fit, each at least so many pixels wide; `even`: all alike high."""
+    """Arrange cards side by side, each at least `least` pixels wide; `even` gives them equal height."""
     with ui.element("div").classes("c-grid even" if even else "c-grid").style(f"--least: {least}px"):
         yield
 
 
 def text(content: str, classes: str = "") -> TextElement:
-    """A paragraph."""
-    return say("p", content, classes)
+    return text_element("p", content, classes)
 
 
 def tile(label: str, value: str, about: str = "", href: str = "") -> None:
-    """One figure."""
+    """Draw one figure with its label."""
     box = ui.element("a" if href else "div").classes("c-tile")
     if href:
         box.props["href"] = href
     with box:
         for content, name in ((label, "l"), (value, "v"), (about, "n")):
             if content:
-                say("span", content, name)
+                text_element("span", content, name)
 
 
 def chip(state: str, label: str = "") -> None:
-    """A state as icon, colour and word: none of the three alone."""
+    """Draw a state as icon, colour and word, so that it never depends on colour alone."""
     icon, tone = STATES.get(state, ("help", ""))
     with ui.element("span").classes(f"c-chip {tone}"):
         ui.icon(icon).props("aria-hidden=true")
-        say("span", label or words.STATE_WORDS.get(state, state))
+        text_element("span", label or words.STATE_WORDS.get(state, state))
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> None:
-    """Names and values beside each other."""
+    """Draw names with their values."""
     with ui.element("dl").classes("c-facts"):
         for name, value in rows:
-            say("dt", name)
-            say("dd", value)
+            text_element("dt", name)
+            text_element("dd", value)
 
 
 def note(icon: str, content: str, tone: str = "") -> None:
-    """A remark that stands out; a bad one is read out at once."""
+    """Draw a highlighted remark; screen readers announce a bad one at once."""
     with ui.element("div").classes(f"c-note {tone}").props(f"role={'alert' if tone == 'bad' else 'note'}"):
         ui.icon(icon).props("aria-hidden=true")
-        say("div", content)
+        text_element("div", content)
 
 
 def empty(icon: str, title: str, what_next: str) -> None:
-    """Nothing is here yet, and what to do about it."""
+    """Draw an empty state with the next step."""
     with ui.element("div").classes("c-empty"):
         ui.icon(icon).props("aria-hidden=true")
-        say("b", title)
+        text_element("b", title)
         text(what_next)
 
 
 def bar(share: float, label: str, *, tone: str = "", thin: bool = False, mark: float | None = None) -> None:
-    """A share as a bar; `mark` draws a line at another share, such as a quorum."""
+    """Draw a share as a bar; `mark` draws a line at another share, such as a quorum."""
     share = min(1.0, max(0.0, share))
     with ui.element("div").classes(f"c-bar {tone} {'thin' if thin else ''}") as box:
         box.props.update(
@@ -135,19 +134,19 @@ def bar(share: float, label: str, *, tone: str = "", thin: bool = False, mark: f
 
 
 def button(label: str, icon: str, act: Callable[..., Any], kind: str = "c-plain") -> ui.button:
-    """A button that does something here."""
+    """Create a button that runs an action."""
     return ui.button(label, icon=icon, on_click=act, color=None).classes(kind).props("unelevated no-caps")
 
 
 def link_button(label: str, icon: str, href: str, kind: str = "c-plain") -> ui.button:
-    """A button that leads somewhere."""
+    """Create a button that opens another page."""
     made = ui.button(label, icon=icon, color=None).classes(kind).props("unelevated no-caps")
     made.props["href"] = href
     return made
 
 
 def link(label: str, href: str, classes: str = "") -> TextElement:
-    """A link inside the console."""
-    made = say("a", label, classes)
+    """Create a link inside the console."""
+    made = text_element("a", label, classes)
     made.props["href"] = href
     return made

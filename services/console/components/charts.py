@@ -1,7 +1,6 @@
-"""Charts by the ECharts that NiceGUI brings: one look for all, legible in light and dark, each with words for those who
-cannot see it.
+"""Charts with NiceGUI's ECharts: one style, legible in light and dark, each with a text alternative.
 
-Text from the platform is only ever a value in the options, never a key: keys that start with a colon are run as code.
+Text from the platform is always a value of the options, never a key: NiceGUI runs keys that start with a colon as code.
 """
 
 from __future__ import annotations
@@ -52,21 +51,39 @@ class Palette:
     series: tuple[str, ...]
 
     def of(self, number: int) -> str:
-        """The colour of a group; they repeat after ten."""
+        """Return the colour of a group; colours repeat after ten."""
         return self.series[number % len(self.series)]
 
 
-LIGHT = Palette("#17212b", "#5a6876", "#dce1e7", "#ffffff", "#14713b", "#b3261e", "#8a5300", SERIES_LIGHT)
-DARK = Palette("#e8edf1", "#9fadb9", "#303b45", "#181f25", "#74d49b", "#ff9a90", "#f0b35a", SERIES_DARK)
+LIGHT = Palette(
+    ink="#17212b",
+    faint="#5a6876",
+    line="#dce1e7",
+    surface="#ffffff",
+    good="#14713b",
+    bad="#b3261e",
+    warn="#8a5300",
+    series=SERIES_LIGHT,
+)
+DARK = Palette(
+    ink="#e8edf1",
+    faint="#9fadb9",
+    line="#303b45",
+    surface="#181f25",
+    good="#74d49b",
+    bad="#ff9a90",
+    warn="#f0b35a",
+    series=SERIES_DARK,
+)
 
 
 def palette(dark: bool) -> Palette:
-    """The colours for light or dark."""
+    """Return the colours for light or dark."""
     return DARK if dark else LIGHT
 
 
 def base(colours: Palette) -> dict[str, Any]:
-    """What all charts share."""
+    """Return the options that all charts share."""
     return {
         "animation": False,
         "color": list(colours.series),
@@ -81,7 +98,7 @@ def base(colours: Palette) -> dict[str, Any]:
 
 
 def axis(colours: Palette, name: str = "", **more: Any) -> dict[str, Any]:
-    """An axis with its unit at its end."""
+    """Return the options of an axis, named with its unit."""
     return {
         "name": name,
         "nameLocation": "middle",
@@ -103,7 +120,7 @@ def lines(
     time: bool = False,
     steps: bool = False,
 ) -> dict[str, Any]:
-    """Curves: (name, points) each. `across` and `up` name the axes with their units."""
+    """Return a line chart of (name, points) pairs; `across` and `up` name the axes with their units."""
     single = len(series) == 1
     longest = max((len(points) for _, points in series), default=0)
     return base(colours) | {
@@ -130,7 +147,7 @@ def lines(
 def bars(
     colours: Palette, names: Sequence[str], values: Sequence[float], *, unit: str, tones: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """Horizontal bars, the first on top."""
+    """Return a chart of horizontal bars, the first on top."""
     data: list[Any] = [
         {"value": value, "itemStyle": {"color": tones[number] if tones else colours.of(0)}}
         for number, value in enumerate(values)
@@ -151,7 +168,7 @@ def bars(
 
 
 def chart(options: dict[str, Any], label: str, *, height: int = 300, **more: Any) -> ui.echart:
-    """A chart, with a sentence that says what it shows."""
+    """Draw a chart; `label` describes it for screen readers."""
     made = ui.echart(options, **more).classes("c-chart").style(f"height: {height}px")
     made.props["role"] = "img"
     made.props["aria-label"] = label

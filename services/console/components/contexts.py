@@ -1,4 +1,4 @@
-"""A context: who looks at a page, through which session, in which light and time zone."""
+"""What all pages share, and the context of one page: user, session, colour scheme and time zone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ THEME_COOKIE, ZONE_COOKIE = "coterie-theme", "coterie-zone"
 
 @dataclass(frozen=True, slots=True)
 class AppContext:
-    """What the whole console shares, built once at start."""
+    """State that the whole console shares, built once at start."""
 
     settings: ConsoleSettings
     sessions: Sessions
@@ -35,17 +35,17 @@ class AppContext:
 
     @property
     def cookie(self) -> str:
-        """Name of the session's cookie; over https browsers then insist that only this host set it."""
+        """Name of the session's cookie; browsers accept the prefix `__Host-` from this host over https only."""
         return "__Host-coterie" if self.settings.https else "coterie"
 
     def session_of(self, cookies: dict[str, str]) -> Session | None:
-        """The session a browser's cookies belong to."""
+        """Return the live session of a browser's cookies."""
         return self.sessions.find(cookies.get(self.cookie, ""))
 
 
 @dataclass(frozen=True, slots=True)
 class PageContext:
-    """One look at one page."""
+    """One view of one page by one user."""
 
     app: AppContext
     session: Session
@@ -55,7 +55,7 @@ class PageContext:
 
     @classmethod
     def of(cls, app: AppContext, session: Session, request: Request) -> PageContext:
-        """The context a request makes."""
+        """Build the context of a request."""
         return cls(
             app,
             session,
@@ -66,32 +66,29 @@ class PageContext:
 
     @property
     def person(self) -> Person:
-        """Who looks."""
+        """The signed-in user."""
         return self.session.person
 
     @property
     def is_admin(self) -> bool:
-        """Whether everything may be seen."""
+        """Whether the user may see everything."""
         return self.person.role == ADMIN
 
     def touch(self) -> None:
-        """The person did something."""
+        """Restart the session's idle time."""
         self.app.sessions.touch(self.session)
 
     def moment(self, at: float) -> str:
-        """A point in time, in the reader's zone."""
+        """Format a time in the user's time zone."""
         return words.moment(at, self.zone)
 
     def ago(self, at: float) -> str:
-        """How long ago."""
         return words.ago(at, time.time())
 
 
 def zone_of(cookie: str) -> tzinfo:
-    """The time zone a browser says it is in; UTC when it says none that exists."""
+    """Return the time zone of a cookie; UTC for a missing or unknown one."""
     try:
         return ZoneInfo(unquote(cookie)[:64]) if cookie else UTC
-    except (ValueError, OSError):  # ZoneInfoNotFoundError is a KeyError; odd names are one of these
-        return UTC
-    except KeyError:
+    except (KeyError, ValueError, OSError):  # an unknown zone is a KeyError, a malformed name one of the others
         return UTC

@@ -1,4 +1,4 @@
-"""Controls of a form, made from fields that say what they take."""
+"""Form controls, built from the declarations of fields."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from services.console.domain.presets import fault_of
 
 
 def control(field: Field, values: dict[str, Any], contract: Mapping[str, Any], changed: Callable[[], Any]) -> Any:
-    """The control of a field: writes what is typed into `values`, and says at once what is wrong with it."""
+    """Create the control of a field; it writes input to `values` and shows errors at once."""
     value = values.setdefault(field.key, field.default)
 
     def check(given: Any) -> str | None:
@@ -34,9 +34,9 @@ def control(field: Field, values: dict[str, Any], contract: Mapping[str, Any], c
     if field.hint:
         made.props["hint"] = field.hint
 
-    def keep() -> None:
+    def store() -> None:
         values[field.key] = made.value
         changed()
 
-    made.on_value_change(keep)
+    made.on_value_change(store)
     return made

@@ -1,4 +1,4 @@
-"""What every page stands in: the sign-in check, the head with the menu, and words for what goes wrong."""
+"""The frame of every page: sign-in check, header with menu, and error messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from coterie.errors import CoterieError, NotAllowed, NotFound, Refused
-from services.console.components.blocks import button, note, say
+from services.console.components.blocks import button, note, text_element
 from services.console.components.contexts import ADMIN, DEVICE, PUBLISHER, AppContext, PageContext
 from services.console.errors import NotForYou, SignedOut
 from services.kit.observability.logs import get_logger
@@ -20,7 +20,7 @@ from services.kit.observability.logs import get_logger
 Body = Callable[..., Awaitable[None]]
 STAFF = frozenset({ADMIN, PUBLISHER})
 ADMINS = frozenset({ADMIN})
-EVERYBODY = frozenset({ADMIN, PUBLISHER, DEVICE})
+ALL_ROLES = frozenset({ADMIN, PUBLISHER, DEVICE})
 MENU = (
     ("/", "Overview", "dashboard", STAFF),
     ("/tasks", "Tasks", "model_training", STAFF),
@@ -40,14 +40,14 @@ _log = get_logger()
 
 
 class Pages:
-    """Registers pages; each is drawn for who is signed in and for nobody else."""
+    """Registry of pages; a page is drawn for signed-in users only."""
 
     def __init__(self, app: AppContext) -> None:
         self._app = app
 
     def add(self, path: str, title: str, roles: frozenset[str], body: Body) -> None:
-        """A page at `path`; `body` takes the context and the path's parameters."""
-        extra = [each for name, each in inspect.signature(body).parameters.items() if name != "context"]
+        """Register a page at `path`; `body` takes the context and the path's parameters."""
+        extra = [parameter for name, parameter in inspect.signature(body).parameters.items() if name != "context"]
 
         async def draw(request: Request, **given: Any) -> Response | None:
             session = self._app.session_of(request.cookies)
@@ -70,9 +70,9 @@ class Pages:
 
 
 def sign_in_address(request: Request, why: str = "") -> str:
-    """Where to sign in so as to come back to what was asked for."""
-    wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    return f"/signin?next={quote(wanted)}" + (f"&why={quote(why)}" if why else "")
+    """Return the address of the sign-in page that leads back to the requested page."""
+    requested = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return f"/signin?next={quote(requested)}" + (f"&why={quote(why)}" if why else "")
 
 
 async def _guarded(context: PageContext, title: str, roles: frozenset[str], body: Body, given: dict[str, Any]) -> None:
@@ -80,7 +80,7 @@ async def _guarded(context: PageContext, title: str, roles: frozenset[str], body
         ui.skip_link("Skip to content", target=main)
         try:
             if context.person.role not in roles:
-                raise NotForYou(f"“{title}” is not open to {context.person.role}s.")
+                raise NotForYou(f"“{title}” is not available to {context.person.role}s. Sign in with another key.")
             await body(context, **given)
         except SignedOut:
             raise
@@ -89,28 +89,28 @@ async def _guarded(context: PageContext, title: str, roles: frozenset[str], body
 
 
 def trouble(error: Exception) -> None:
-    """What went wrong, in place of what was asked for."""
+    """Draw an error in place of the requested page."""
     if isinstance(error, NotForYou | NotAllowed):
-        note("lock", f"This is not yours to see: {error}", "warn")
+        note("lock", f"You may not see this: {error}", "warn")
     elif isinstance(error, NotFound):
-        note("search_off", f"There is nothing here: {error}", "warn")
+        note("search_off", f"Not found: {error}", "warn")
     else:
-        name = f" (request {error.request_id})" if isinstance(error, Refused) and error.request_id else ""
-        note("error", f"{error}{name}", "bad")
+        request = f" (request {error.request_id})" if isinstance(error, Refused) and error.request_id else ""
+        note("error", f"{error}{request}", "bad")
     with ui.row():
         button("Try again", "refresh", lambda: ui.navigate.reload())
-        button("To the start page", "home", lambda: ui.navigate.to("/"))
+        button("Go to the start page", "home", lambda: ui.navigate.to("/"))
 
 
 def leave(why: str) -> None:
-    """Sends the browser to the sign-in page."""
-    # Once: a page may notice in several places at the same time that its session is over.
+    """Send the browser to the sign-in page."""
+    # Only once: several parts of a page may notice at the same time that the session has ended.
     away = f"'/signin?why={quote(why)}&next=' + encodeURIComponent(location.pathname)"
     ui.run_javascript(f"if (!window.coterieLeft) {{ window.coterieLeft = true; location.href = {away}; }}")
 
 
 def home_of(role: str) -> str:
-    """The page a role starts on."""
+    """Return the start page of a role."""
     return "/me" if role == DEVICE else "/"
 
 
@@ -127,7 +127,7 @@ def _frame(context: PageContext, path: str) -> None:
             ui.element("img").props('src=/static/mark.svg alt=""')
             ui.label("Coterie")
         with ui.element("div").classes("c-who"):
-            say("b", context.person.name or context.person.subject)
+            text_element("b", context.person.name or context.person.subject)
             ui.label(context.person.role)
         ui.button(icon="light_mode" if context.dark else "dark_mode").props(
             f'flat round dense color=inherit aria-label="{"Light" if context.dark else "Dark"} colours"'
@@ -138,14 +138,14 @@ def _frame(context: PageContext, path: str) -> None:
         _menu(own, path)
 
 
-def _menu(mine: list[tuple[str, str, str, frozenset[str]]], path: str) -> None:
-    client = ui.context.client  # the page's content is its landmark "main", which the menu is no part of
+def _menu(entries: list[tuple[str, str, str, frozenset[str]]], path: str) -> None:
+    client = ui.context.client  # the menu stands outside the content, which is the landmark "main"
     with client.layout:
         beside = ui.element("aside").classes("c-side")
-    # Before the content, so that the keyboard comes to it first, behind the head and the link that skips both.
+    # The menu precedes the content in tab order, after the header and the skip link.
     beside.move(target_index=client.layout.default_slot.children.index(client.page_container))
     with beside, ui.element("nav").classes("c-nav").props('aria-label="Pages"'):
-        for address, label, icon, _ in mine:
+        for address, label, icon, _ in entries:
             here = path == address or (address != "/" and path.startswith(address))
             with ui.element("a").props(f"href={address}" + (" aria-current=page" if here else "")):
                 ui.icon(icon).props("aria-hidden=true")

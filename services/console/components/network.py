@@ -1,4 +1,4 @@
-"""Drawings of devices and ties, with clickable nodes and links: few are laid out in the browser, many here."""
+"""Drawings of devices and ties, clickable; the browser lays out small ones, the server large ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from services.console.domain.network import Drawing, Link, Node
 
 ANIMATED_NODES = 80
 NARROW_PIXELS = 480
-"""On a phone a drawing is begun from farther away, so that all of it is there before anybody zooms."""
+"""Below this width, drawings start zoomed out, so that a phone shows all of them."""
 
 
 def network(
@@ -25,7 +25,7 @@ def network(
     on_link: Callable[[str, str], Any] | None = None,
     height: int = 560,
 ) -> ui.echart:
-    """The drawing. `on_node` gets a node's kind and id, `on_link` the two ends of a tie."""
+    """Draw the network; `on_node` gets a node's kind and id, `on_link` the two ends of a tie."""
 
     def clicked(event: events.EChartPointClickEventArguments) -> Any:
         data: dict[str, Any] = event.data if isinstance(event.data, dict) else {}
@@ -40,12 +40,12 @@ def network(
 
 
 def options(colours: Palette, drawing: Drawing) -> dict[str, Any]:
-    """ECharts options of a drawing."""
+    """Return the ECharts options of a drawing."""
     count = len(drawing.nodes)
     of = {node.id: node for node in drawing.nodes}
     nodes = [_node(colours, node) for node in drawing.nodes]
-    watched = count <= ANIMATED_NODES
-    if not watched:
+    is_animated = count <= ANIMATED_NODES
+    if not is_animated:
         for node, (x, y) in zip(nodes, places(drawing).tolist(), strict=True):
             node |= {"x": round(500 * x, 1), "y": round(400 * y, 1)}
     return base(colours) | {
@@ -53,16 +53,16 @@ def options(colours: Palette, drawing: Drawing) -> dict[str, Any]:
         "series": [
             {
                 "type": "graph",
-                "layout": "force" if watched else "none",
+                "layout": "force" if is_animated else "none",
                 "roam": True,
                 "zoom": 1,
                 "center": None,
-                "draggable": watched,
+                "draggable": is_animated,
                 "force": {
                     "initLayout": "circular",
-                    # The more nodes, the closer: a drawing should fit its frame before anybody zooms.
+                    # More nodes stand closer together, so that the drawing fits its frame.
                     "repulsion": min(1500.0, 12_000.0 / max(1, count)),
-                    # Links of a plan are short, ties behind it long.
+                    # Links of a plan are short; the ties behind them are long.
                     "edgeLength": [12, 70] if count > 30 else [60, 240],
                     "gravity": 0.22,
                     "friction": 0.3,
@@ -79,7 +79,7 @@ def options(colours: Palette, drawing: Drawing) -> dict[str, Any]:
     }
 
 
-# Names are the owners' own words, so the browser writes them out as text.
+# Owners choose the names, so the browser escapes them.
 TOOLTIP = """(p) => { const safe = (t) => String(t ?? '').replace(/[&<>"']/g, (c) => '&#' + c.charCodeAt(0) + ';');
  return p.dataType === 'edge' ? safe(p.data.about) : '<b>' + safe(p.data.name) + '</b><br>' + safe(p.data.about); }"""
 

@@ -1,4 +1,4 @@
-"""Pages without NiceGUI: they work before anybody is signed in, and when something is wrong."""
+"""Pages without NiceGUI: sign-in pages and error pages."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ _PAGE = """<!doctype html>
 
 
 def plain_page(title: str, body: str, status: int = 200) -> HTMLResponse:
-    """A page; `body` is markup, made safe by the caller."""
+    """Build a page; `body` is markup that the caller has escaped."""
     return HTMLResponse(_PAGE.format(title=escape(title), body=body), status, {"Cache-Control": "no-store"})
 
 
 def not_found(path: str) -> HTMLResponse:
-    """There is no such page."""
-    said = f"<p>Nothing is at <code>{escape(path[:200])}</code>.</p>"
-    return plain_page("No such page", said + '<p><a href="/">To the start page</a></p>', 404)
+    message = f"<p>No page exists at <code>{escape(path[:200])}</code>.</p>"
+    return plain_page("Not found", message + '<p><a href="/">Go to the start page</a></p>', 404)
 
 
-def fault(name: str) -> HTMLResponse:
-    """What nobody foresaw: fixed text, the log knows more."""
+def fault(fault_id: str) -> HTMLResponse:
+    """Build the page for an unexpected error; only the log has the details."""
     return plain_page(
         "Something went wrong",
-        f"<p>The console could not draw this page. Its log has the details under <code>{escape(name)}</code>.</p>"
+        f"<p>The console could not draw this page. Look for this id in its log: <code>{escape(fault_id)}</code>.</p>"
         '<p><a href="">Try again</a> or go <a href="/">to the start page</a>.</p>',
         500,
     )

@@ -1,4 +1,4 @@
-"""Tables that fit: sorted by a click, searched, cards on a phone, and every one of them a spreadsheet."""
+"""Tables with sorting, search, CSV export and a card layout on phones."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Column:
     """One column.
 
     Attributes:
-        name: key of the shown text in a row; `name_sort`, if there, is what is sorted and exported.
-        label: its heading.
+        name: key of the shown text in a row; `name_sort`, if present, is sorted and exported instead.
+        label: heading.
         kind: "text", "number" (to the right), "link" (to the row's `name_href`), "chip" (a state) or "bar"
             (`name_share` beside the text).
     """
@@ -48,7 +48,7 @@ class Column:
     wrap: bool = False
 
     def for_quasar(self) -> dict[str, Any]:
-        """The column as the table component wants it."""
+        """Return the column in Quasar's form."""
         align = "right" if self.kind == "number" else "left"
         key = self.name
         return {
@@ -64,7 +64,7 @@ class Column:
 
 
 def state_cell(name: str, state: str, label: str = "") -> dict[str, str]:
-    """The cells of a chip column."""
+    """Return the cells of a chip column."""
     return {name: label or state, f"{name}_tone": _TONES.get(state, ""), f"{name}_icon": _ICONS.get(state, "help")}
 
 
@@ -79,7 +79,7 @@ def table(
     csv_name: str = "",
     per_page: int = ROWS_PER_PAGE,
 ) -> ui.table | None:
-    """A table, or an empty place that says what to do next (`nothing`: icon, title, what next)."""
+    """Draw a table, or an empty state (`nothing`: icon, title, next step)."""
     if not rows:
         empty(*nothing)
         return None
@@ -111,14 +111,16 @@ def table(
 
 
 def as_csv(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """The rows as a spreadsheet; text that a spreadsheet would take for a formula is quoted with an apostrophe."""
+    """Return the rows as CSV; text that a spreadsheet would run as a formula starts with an apostrophe."""
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow([column.label for column in columns])
     for row in rows:
-        writer.writerow([_plain(row.get(f"{column.name}_sort", row.get(column.name, ""))) for column in columns])
+        writer.writerow(
+            [_escape_formula(row.get(f"{column.name}_sort", row.get(column.name, ""))) for column in columns]
+        )
     return out.getvalue().encode()
 
 
-def _plain(value: Any) -> Any:
+def _escape_formula(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value

@@ -1,4 +1,4 @@
-"""A task as it goes: read again while it runs, cheaply, and told to whoever draws it."""
+"""State of a running task: read again while it runs, with listeners for changes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MOST_EVENTS = 5_000
 class Watch:
     """The state of a task's page; `listeners` are called after each change.
 
-    Only the last page of rounds is read again, and only events after the last one known: the cost of a refresh does
-    not grow with the task's history.
+    A refresh reads the last page of rounds and the events after the last known one, so its cost does not grow with the
+    task's history.
     """
 
     context: PageContext
@@ -33,35 +33,34 @@ class Watch:
 
     @classmethod
     async def of(cls, context: PageContext, task_id: str) -> Watch:
-        """The watch of a task that the visitor may see."""
+        """Load a task that the user may see."""
         task = await context.platform.read(Task, f"/v1/tasks/{task_id}")
         if not context.is_admin and task.publisher != context.person.subject:
-            raise NotForYou("this task is another publisher's.")
+            raise NotForYou("this task belongs to another publisher.")
         made = cls(context, task)
         await made._read()
         return made
 
     @property
     def id(self) -> str:
-        """The task's id."""
         return self.task.id
 
     @property
     def spec(self) -> TaskSpecification:
-        """What was asked for."""
+        """The task's specification."""
         return self.task.specification
 
     @property
     def ended(self) -> bool:
-        """Whether nothing will change any more."""
+        """Whether the task has ended."""
         return self.task.state.has_ended
 
     def in_order(self) -> list[Round]:
-        """Rounds in order."""
+        """Return the rounds in order."""
         return [self.rounds[number] for number in sorted(self.rounds)]
 
     async def refresh(self) -> None:
-        """Reads what changed and tells the listeners, if anything did."""
+        """Read the changes and call the listeners if there are any."""
         before = (self.task, self.events[-1:], self.rounds.get(self.task.round), self.participations)
         self.task = await self.context.platform.read(Task, f"/v1/tasks/{self.id}")
         await self._read()

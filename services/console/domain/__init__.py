@@ -1,1 +1,1 @@
-"""What pages show, worked out from plain data: no browser, no network, no clock."""
+"""Pure computation of what pages show: no browser, no network, no clock."""

@@ -1,5 +1,5 @@
-"""What needs a person, gravest first: failed tasks, disputed verdicts, certificates and keys about to end, changed
-keys, devices at or near their privacy limit, odd payments, tasks that wait."""
+"""Alerts, most severe first: failed tasks, disputed verdicts, certificates and keys that expire soon, changed keys,
+devices at or near their privacy limit, odd payments, tasks that wait."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from services.console.domain.words import count, number
 WAITING_SECONDS = 3_600.0
 DAY_SECONDS = 86_400.0
 RENEW_SECONDS = 30 * DAY_SECONDS
-"""How long before a certificate or an API key ends somebody should know."""
+"""How long before its end an expiring certificate or API key raises an alert."""
 DISPUTED, DECLINED = "verdict.disputed", "work.declined"
 NEAR_SHARE = 0.8
-"""From this share of a limit on a device is near it."""
+"""A device that has spent this share of a limit is near it."""
 _MOST_NAMED = 3
 
 
-Happening: TypeAlias = tuple[Mapping[str, Any], Mapping[str, Any]]
-"""A task, and an event of it."""
+TaskEvent: TypeAlias = tuple[Mapping[str, Any], Mapping[str, Any]]
+"""A task and one of its events."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One thing to look at."""
+    """Something that needs an administrator's or publisher's attention."""
 
     icon: str
     tone: str
@@ -44,15 +44,15 @@ def list_alerts(
     anomalies: Iterable[str],
     now: float,
     recent_seconds: float,
-    events: Iterable[Happening] = (),
+    events: Iterable[TaskEvent] = (),
     builds: Mapping[str, Mapping[str, Any]] | None = None,
     keys: Iterable[Mapping[str, Any]] = (),
     reports: Iterable[Mapping[str, Any]] = (),
 ) -> list[Alert]:
-    """Everything to look at, from what the platform says now.
+    """Return all alerts from the current state of the platform.
 
-    `events` are tasks with an event each, `builds` what services say of themselves, `keys` those of staff, `reports`
-    devices' privacy at the δ of the limit they begin with.
+    `builds` are the versions of services, `keys` the API keys of staff, `reports` the privacy reports of devices at the
+    δ of the default limit.
     """
     recent = [(task, event) for task, event in events if event["at"] >= now - recent_seconds]
     spent = {str(event["device_id"]): (task, event) for task, event in recent if _is_beyond_limit(event)}
@@ -72,44 +72,44 @@ def list_alerts(
 def _failed(tasks: Iterable[Mapping[str, Any]], since: float) -> list[Alert]:
     return [
         Alert(
-            "error",
-            "bad",
-            f"{task['specification']['name']} failed",
-            task["reason"] or "no reason was given",
-            f"/tasks/{task['id']}",
-            task["ended_at"],
+            icon="error",
+            tone="bad",
+            title=f"{task['specification']['name']} failed",
+            what=task["reason"] or "No reason was given.",
+            href=f"/tasks/{task['id']}",
+            at=task["ended_at"],
         )
         for task in tasks
         if task["state"] == "failed" and task["ended_at"] >= since
     ]
 
 
-def _disputed(disputes: Iterable[Happening], names: Names) -> list[Alert]:
-    """A member says that its head's verdict is wrong: one of the two does not tell the truth."""
+def _disputed(disputes: Iterable[TaskEvent], names: Names) -> list[Alert]:
+    """Return disputes between a member and its head: one of the two is dishonest."""
     return [
         Alert(
-            "gavel",
-            "warn",
-            f"{names.device(event['device_id'])} disputes a verdict in {task['specification']['name']}",
-            f"Round {event['round']}: it {event['message']}",
-            f"/tasks/{task['id']}",
-            event["at"],
+            icon="gavel",
+            tone="warn",
+            title=f"{names.device(event['device_id'])} disputes a verdict in {task['specification']['name']}",
+            what=f"Round {event['round']}: it {event['message']}",
+            href=f"/tasks/{task['id']}",
+            at=event["at"],
         )
         for task, event in disputes
     ]
 
 
 def _ending_certificates(builds: Mapping[str, Mapping[str, Any]], now: float) -> list[Alert]:
-    """Services that nobody could speak to any more when their certificate ends."""
+    """Return services whose certificate expires soon; without a valid one they are unreachable."""
     return [
         Alert(
             "workspace_premium",
             "bad" if ends <= now else "warn",
             f"The certificate of {name} {_ending(ends, now)}",
-            "Make new ones with `coterie certs`; services take them while they run.",
+            "Make new certificates with `coterie certs`; running services load them.",
             "/health",
         )
-        for name, ends in ((name, float(told.get("certificate_ends_at") or 0.0)) for name, told in builds.items())
+        for name, ends in ((name, float(build.get("certificate_ends_at") or 0.0)) for name, build in builds.items())
         if 0.0 < ends < now + RENEW_SECONDS
     ]
 
@@ -120,7 +120,7 @@ def _ending(ends: float, now: float) -> str:
 
 
 def _ending_keys(keys: Iterable[Mapping[str, Any]], now: float) -> list[Alert]:
-    """API keys that end soon and were not replaced: their holder's newest one, still at work."""
+    """Return API keys that expire soon and have no replacement."""
     live = [key for key in keys if not key["revoked_at"] and not 0.0 < key["expires_at"] <= now]
     later = {item["principal"]["subject"] for item in live if not 0.0 < item["expires_at"] < now + RENEW_SECONDS}
     return [
@@ -128,7 +128,7 @@ def _ending_keys(keys: Iterable[Mapping[str, Any]], now: float) -> list[Alert]:
             "key_off",
             "warn",
             f"The key of {item['principal']['name']} {_ending(item['expires_at'], now)}",
-            f"A {item['principal']['role']}'s. `coterie keys rotate {item['id']}` makes the next one without a gap.",
+            f"It belongs to a {item['principal']['role']}. Replace it with `coterie keys rotate {item['id']}`.",
         )
         for item in live
         if item["expires_at"] and item["principal"]["subject"] not in later
@@ -139,38 +139,38 @@ def _is_beyond_limit(event: Mapping[str, Any]) -> bool:
     return bool(event["kind"] == DECLINED and event["message"] == BEYOND_LIMIT)
 
 
-def _at_their_limit(spent: Mapping[str, Happening], names: Names) -> list[Alert]:
-    """Devices that declined work for their owner's limit: they take part in nothing that asks for as much."""
+def _at_their_limit(spent: Mapping[str, TaskEvent], names: Names) -> list[Alert]:
+    """Return devices that declined work because of their owner's limit."""
     return [
         Alert(
-            "shield",
-            "warn",
-            f"{names.device(device)} is at its owner's privacy limit",
-            f"It declined round {event['round']} of {task['specification']['name']}. The limit stays on the device; "
-            "its owner alone may raise it.",
-            f"/tasks/{task['id']}?tab=events",
-            event["at"],
+            icon="shield",
+            tone="warn",
+            title=f"{names.device(device)} is at its owner's privacy limit",
+            what=f"It declined round {event['round']} of {task['specification']['name']}. Only its owner can raise the "
+            "limit, on the device.",
+            href=f"/tasks/{task['id']}?tab=events",
+            at=event["at"],
         )
         for device, (task, event) in spent.items()
     ]
 
 
 def _near_a_limit(reports: Iterable[Mapping[str, Any]], names: Names) -> list[Alert]:
-    """Devices near the limit that all begin with. What their owners chose instead stays on the device."""
+    """Return devices near the default limit; the platform does not know the limits that owners chose."""
     near = [(share, report) for report in reports if (share := share_of_limit(report)) >= NEAR_SHARE]
     if not near:
         return []
     near.sort(key=lambda item: -item[0])
-    told = [f"{names.device(entry['device_id'])} (ε {number(entry['epsilon_replaced'], 3)})" for _, entry in near]
-    more = f" and {len(told) - _MOST_NAMED} more" if len(told) > _MOST_NAMED else ""
+    devices = [f"{names.device(entry['device_id'])} (ε {number(entry['epsilon_replaced'], 3)})" for _, entry in near]
+    more = f" and {len(devices) - _MOST_NAMED} more" if len(devices) > _MOST_NAMED else ""
     first = str(near[0][1]["device_id"])
     return [
         Alert(
             "shield",
             "info",
             f"{count(len(near), 'device is', 'devices are')} near the privacy limit of ε = {DEFAULT_LIMIT.epsilon:g}",
-            f"{', '.join(told[:_MOST_NAMED])}{more}. Devices begin with that limit; one that its owner chose instead "
-            "stays on the device, and the platform learns of it when work is declined.",
+            f"{', '.join(devices[:_MOST_NAMED])}{more}. This is the default limit. An owner's own limit stays on the "
+            "device; the platform learns of it when the device declines work.",
             f"/privacy?device={first}" if len(near) == 1 else "/privacy",
         )
     ]
@@ -184,13 +184,13 @@ def _odd_payments(lines: list[str]) -> list[Alert]:
 
 
 def _changed_keys(names: Names) -> list[Alert]:
-    """Devices whose keys are not those they registered with: peers should compare fingerprints."""
+    """Return devices that changed their keys after registration: peers should compare fingerprints."""
     return [
         Alert(
             "key",
             "warn",
             f"{device['name']} changed its keys",
-            f"Version {device['key_version']}. Ask its owner, {names.owner(device['owner_id'])}, whether they did it.",
+            f"Key version {device['key_version']}. Ask its owner, {names.owner(device['owner_id'])}, to confirm it.",
             f"/trust?device={device['id']}",
         )
         for device in names.devices.values()
@@ -201,12 +201,12 @@ def _changed_keys(names: Names) -> list[Alert]:
 def _waiting(tasks: Iterable[Mapping[str, Any]], now: float) -> list[Alert]:
     return [
         Alert(
-            "hourglass_empty",
-            "info",
-            f"{task['specification']['name']} waits for devices",
-            f"{task['enrolled']} of at least {task['specification']['min_devices']} have joined.",
-            f"/tasks/{task['id']}",
-            task["created_at"],
+            icon="hourglass_empty",
+            tone="info",
+            title=f"{task['specification']['name']} is waiting for devices",
+            what=f"{task['enrolled']} of at least {task['specification']['min_devices']} have joined.",
+            href=f"/tasks/{task['id']}",
+            at=task["created_at"],
         )
         for task in tasks
         if task["state"] == "created" and now - task["created_at"] > WAITING_SECONDS

@@ -1,4 +1,4 @@
-"""Choices of a new task that several presets share, and how a star takes its steps: by rule, mode and worth."""
+"""Form fields of a new task that several presets share, and the aggregation options of a star."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from coterie.parameters.task import AsynchronousParameters, SumsParameters
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One choice.
+    """One field of the form.
 
     Attributes:
-        path: where it stands in the specification, such as ("parameters", "privacy", "noise_max").
-        kind: "text", "integer", "number", "credits" (asked in credits, sent in micro-credits) or "choice".
-        default: what stands in the form; None leaves the platform's own.
-        least, most: bounds of a number; those of the gateway's contract hold besides.
+        path: its place in the specification, such as ("parameters", "privacy", "noise_max").
+        kind: "text", "integer", "number", "credits" (entered in credits, sent in micro-credits) or "choice".
+        default: initial value in the form; None uses the platform's default.
+        least, most: bounds of a number, in addition to those of the gateway's schema.
         options: value → label, of a choice.
-        parameter: its declaration, where it is a parameter of the task.
-        only: shown only while another field has that value, as (key, value).
+        parameter: its declaration, if it is a parameter of the task.
+        only: (key, value) of another field; the form shows this field only while that one has the value.
     """
 
     key: str
@@ -44,7 +44,7 @@ KINDS = {int: "integer", float: "number", str: "text"}
 
 
 def declared(group: type[ParameterGroup], name: str, default: Any = None, **changes: Any) -> Field:
-    """The choice of a declared parameter; `default` is the form's, where it differs from the declared one."""
+    """Build the field of a declared parameter; `default` overrides the declared one in the form."""
     item = group.parameters()[name]
     usual = None if item.is_required else item.default
     return Field(
@@ -66,28 +66,58 @@ COMMON = (
         "min_devices",
         "Devices at least",
         ("min_devices",),
-        "integer",
-        3,
-        "A round closes with no fewer.",
+        kind="integer",
+        default=3,
+        hint="A round cannot close with fewer.",
         required=True,
     ),
-    Field("max_devices", "Devices per round at most", ("max_devices",), "integer", 0, "0 means all; others are drawn."),
-    Field("quorum", "Share that must deliver", ("quorum",), "number", 0.8, "Of a round's devices, 0 to 1.", 0.01, 1.0),
-    Field("round_seconds", "Seconds a round may take", ("round_seconds",), "number", 600, "", 1.0),
-    Field("seed", "Seed", ("seed",), "integer", 0, "Of every random choice the platform makes."),
+    Field(
+        "max_devices",
+        "Devices per round at most",
+        ("max_devices",),
+        kind="integer",
+        default=0,
+        hint="0 means all; otherwise a sample.",
+    ),
+    Field(
+        "quorum",
+        "Quorum",
+        ("quorum",),
+        kind="number",
+        default=0.8,
+        hint="Share of devices that must deliver.",
+        least=0.01,
+        most=1.0,
+    ),
+    Field("round_seconds", "Round timeout, seconds", ("round_seconds",), kind="number", default=600, least=1.0),
+    Field("seed", "Seed", ("seed",), kind="integer", default=0, hint="For every random choice of the platform."),
 )
-EPOCHS = Field("epochs", "Epochs a round", ("training", "epochs"), "integer", 1, "", 1)
-BATCH = Field("batch_size", "Batch size", ("training", "batch_size"), "integer", 32, "", 1)
-RATE = Field("learning_rate", "Learning rate", ("training", "learning_rate"), "number", 0.1, "", 1e-9)
-CLIP = Field("clip_norm", "Clip norm", ("training", "clip_norm"), "number", 1.0, "Largest L2 norm of an update.", 1e-9)
+EPOCHS = Field("epochs", "Epochs per round", ("training", "epochs"), kind="integer", default=1, least=1)
+BATCH = Field("batch_size", "Batch size", ("training", "batch_size"), kind="integer", default=32, least=1)
+RATE = Field("learning_rate", "Learning rate", ("training", "learning_rate"), kind="number", default=0.1, least=1e-9)
+CLIP = Field(
+    "clip_norm",
+    "Clip norm",
+    ("training", "clip_norm"),
+    kind="number",
+    default=1.0,
+    hint="Largest L2 norm of an update.",
+    least=1e-9,
+)
 ESCROW = Field(
-    "escrow", "Escrow, credits", ("escrow_microcredits",), "credits", 100, "The most the task may cost.", 0.0
+    "escrow",
+    "Escrow, credits",
+    ("escrow_microcredits",),
+    kind="credits",
+    default=100,
+    hint="The most the task may cost.",
+    least=0.0,
 )
 SUMS = declared(
     SumsParameters,
     "mode",
     key="sums",
-    options={"clear": "clear: the platform sees updates", "secure": "secure: it sees sums alone"},
+    options={"clear": "clear: the platform sees updates", "secure": "secure: it sees only sums"},
 )
 COHORT = declared(SumsParameters, "cohort_devices", only=("sums", "secure"))
 STEPPING = (
@@ -95,16 +125,16 @@ STEPPING = (
         "rule",
         "Rule",
         ("rule",),
-        "choice",
-        "mean",
-        "How updates become a step.",
+        kind="choice",
+        default="mean",
+        hint="How updates are aggregated.",
         options={
-            "mean": "mean: of all, by samples",
-            "nnm+trimmed-mean": "nnm+trimmed-mean: some devices may lie",
-            "median": "median: of each number",
-            "geometric-median": "geometric-median: nearest to all",
+            "mean": "mean: weighted by samples",
+            "nnm+trimmed-mean": "nnm+trimmed-mean: tolerates dishonest devices",
+            "median": "median: of each coordinate",
+            "geometric-median": "geometric-median: robust to outliers",
             "fedavgm": "fedavgm: mean, with momentum",
-            "fedadam": "fedadam: mean, with a step for each number",
+            "fedadam": "fedadam: mean, with adaptive step sizes",
         },
     ),
     declared(TrimmingParameters, "f", 1, key="liars", only=("rule", "nnm+trimmed-mean")),
@@ -116,17 +146,17 @@ STEPPING = (
         "synchronous",
         options={
             "synchronous": "synchronous: a round waits for its devices",
-            "asynchronous": "asynchronous: a step whenever enough updates came",
+            "asynchronous": "asynchronous: a step after every few updates",
         },
     ),
     declared(AsynchronousParameters, "buffer", 3, only=("mode", "asynchronous")),
     Field(
         "incentive",
-        "Pay",
+        "Payment",
         ("incentive",),
         "choice",
         "none",
-        options={"none": "none", "contribution": "by contribution, as your evaluator says"},
+        options={"none": "none", "contribution": "by contribution, as your evaluator measures it"},
     ),
     replace(ESCROW, only=("incentive", "contribution")),
 )

@@ -1,8 +1,7 @@
-"""The trust graph at a glance: filters and levels of detail that keep every drawing small, whatever the graph.
+"""Drawings of the trust graph: filters and levels of detail keep every drawing small.
 
-Up to `MOST_NODES` devices are drawn one by one, with their strongest ties. More are drawn as groups, by owner or by
-community; a click on a group, or a search, goes down to devices. All of it is arithmetic on arrays: ten thousand
-devices with a hundred thousand ties take milliseconds.
+Up to `MOST_NODES` devices are drawn one by one, with their strongest ties. Larger graphs are drawn as groups, by owner
+or by community; a click on a group, or a search, shows devices. 10,000 devices with 100,000 ties take milliseconds.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class Graph:
 
     Attributes:
         owner, community: group number of each device.
-        a, b, trust: ties by device number, with a < b not promised; direct trust in [0, 1].
+        a, b, trust: ties by device number, in either order; direct trust in [0, 1].
     """
 
     ids: list[str]
@@ -47,7 +46,7 @@ class Graph:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Graph:
-        """From the gateway's trust graph."""
+        """Build the graph from the gateway's JSON."""
         devices = list(document["devices"])
         ids = [str(device["id"]) for device in devices]
         number_of = {device_id: number for number, device_id in enumerate(ids)}
@@ -57,22 +56,22 @@ class Graph:
         b = np.array([number_of[tie["device_b"]] for tie in ties], dtype=np.int64)
         trust = np.array([tie["direct"] for tie in ties], dtype=np.float64)
         return cls(
-            ids,
-            [str(device["name"]) for device in devices],
-            devices,
-            number_of,
-            owner.astype(np.int64).reshape(-1),
-            [str(item) for item in owner_ids],
-            communities(len(ids), a, b, trust),
-            a,
-            b,
-            trust,
-            [list(tie["relations"]) for tie in ties],
-            float(document["at"]),
+            ids=ids,
+            names=[str(device["name"]) for device in devices],
+            devices=devices,
+            number_of=number_of,
+            owner=owner.astype(np.int64).reshape(-1),
+            owner_ids=[str(item) for item in owner_ids],
+            community=communities(len(ids), a, b, trust),
+            a=a,
+            b=b,
+            trust=trust,
+            relations=[list(tie["relations"]) for tie in ties],
+            at=float(document["at"]),
         )
 
     def search(self, text: str, most: int = 20) -> list[int]:
-        """Devices whose name or id holds the text; those that begin with it first."""
+        """Return devices whose name or id contains the text; names that begin with it come first."""
         wanted = text.strip().lower()
         result = [
             number
@@ -85,10 +84,10 @@ class Graph:
 
 
 def communities(count: int, a: Ints, b: Ints, trust: Floats) -> Ints:
-    """Which devices hang together: everybody takes the label that most of its trust leads to, a few times over.
+    """Find communities by label propagation: each device repeatedly takes the label with the most trust.
 
-    Label propagation with ties broken by the smaller label, so the same graph gives the same groups. Labels are
-    numbered from 0 by size, the largest first.
+    The smaller label wins a draw, so that the same graph gives the same groups. Labels are numbered from 0 by size, the
+    largest first.
     """
     label = np.arange(count, dtype=np.int64)
     rows, columns = np.concatenate([a, b]), np.concatenate([b, a])
@@ -96,7 +95,7 @@ def communities(count: int, a: Ints, b: Ints, trust: Floats) -> Ints:
     held = weight > 0
     rows, columns, weight = rows[held], columns[held], weight[held]
     for step in range(SPREADING_STEPS):
-        # Each device weighs in with its own label, lightly: without that, pairs would swap labels for ever.
+        # A small weight for its own label keeps pairs of devices from swapping labels for ever.
         every = np.concatenate([rows, np.arange(count)])
         pair = every * count + np.concatenate([label[columns], label])
         keys, inverse = np.unique(pair, return_inverse=True)
@@ -106,7 +105,7 @@ def communities(count: int, a: Ints, b: Ints, trust: Floats) -> Ints:
         first = order[np.unique(device[order], return_index=True)[1]]
         new = label.copy()
         chosen = candidate[first]
-        mover = (device[first] + step) % 2 == 0  # half of them at a time, so that neighbours do not trade places
+        mover = (device[first] + step) % 2 == 0  # half of the devices per step, so that neighbours do not swap labels
         new[device[first][mover]] = chosen[mover]
         if step > 1 and np.array_equal(new, label):
             break
@@ -119,13 +118,13 @@ def communities(count: int, a: Ints, b: Ints, trust: Floats) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class Lens:
-    """What of a graph is looked at.
+    """Selection of a part of a graph.
 
     Attributes:
         least: only ties with at least this direct trust.
         by: colours and groups: "owner" or "community".
         group: only this group, -1 for all.
-        device: only this device and those it has ties with; empty for all.
+        device: only this device and its neighbours; empty for all.
         state: only devices in this state; empty for all.
     """
 
@@ -137,16 +136,16 @@ class Lens:
 
 
 def draw(graph: Graph, lens: Lens, owner_names: Mapping[str, str]) -> Drawing:
-    """The drawing a lens gives: devices when they are few, groups when they are many."""
+    """Draw the selected part: devices when there are few, groups when there are many."""
     groups = graph.owner if lens.by == "owner" else graph.community
-    retained = graph.trust >= lens.least
-    chosen = _chosen(graph, lens, groups, retained)
+    strong_enough = graph.trust >= lens.least
+    chosen = _chosen(graph, lens, groups, strong_enough)
     if chosen.sum() > MOST_NODES and lens.group < 0 and not lens.device:
-        return _groups(graph, lens, groups, chosen, retained, owner_names)
-    return _devices(graph, lens, groups, chosen, retained)
+        return _groups(graph, lens, groups, chosen=chosen, strong_enough=strong_enough, owner_names=owner_names)
+    return _devices(graph, lens, groups, chosen, strong_enough)
 
 
-def _chosen(graph: Graph, lens: Lens, groups: Ints, kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _chosen(graph: Graph, lens: Lens, groups: Ints, strong_enough: NDArray[np.bool_]) -> NDArray[np.bool_]:
     chosen = np.ones(len(graph.ids), dtype=bool)
     if lens.state:
         chosen = np.array([device["state"] == lens.state for device in graph.devices], dtype=bool)
@@ -155,15 +154,17 @@ def _chosen(graph: Graph, lens: Lens, groups: Ints, kept: NDArray[np.bool_]) -> 
     if lens.device in graph.number_of:
         centre = graph.number_of[lens.device]
         near = np.zeros(len(graph.ids), dtype=bool)
-        near[graph.b[kept & (graph.a == centre)]] = True
-        near[graph.a[kept & (graph.b == centre)]] = True
+        near[graph.b[strong_enough & (graph.a == centre)]] = True
+        near[graph.a[strong_enough & (graph.b == centre)]] = True
         near[centre] = True
         chosen = near
     return chosen
 
 
-def _devices(graph: Graph, lens: Lens, groups: Ints, chosen: NDArray[np.bool_], kept: NDArray[np.bool_]) -> Drawing:
-    inside = kept & chosen[graph.a] & chosen[graph.b]
+def _devices(
+    graph: Graph, lens: Lens, groups: Ints, chosen: NDArray[np.bool_], strong_enough: NDArray[np.bool_]
+) -> Drawing:
+    inside = strong_enough & chosen[graph.a] & chosen[graph.b]
     weight = np.bincount(graph.a[inside], graph.trust[inside], len(graph.ids))
     weight += np.bincount(graph.b[inside], graph.trust[inside], len(graph.ids))
     numbers = np.flatnonzero(chosen)
@@ -177,7 +178,7 @@ def _devices(graph: Graph, lens: Lens, groups: Ints, chosen: NDArray[np.bool_], 
     ties = np.flatnonzero(inside & shown[graph.a] & shown[graph.b])
     all_ties = len(ties)
     if all_ties > MOST_LINKS:
-        own = ties[_touches(graph, ties, lens.device)]  # a device in focus keeps all its ties
+        own = ties[_touches(graph, ties, lens.device)]  # a selected device retains all its ties
         rest = np.setdiff1d(ties, own)
         rest = rest[np.argsort(-graph.trust[rest], kind="stable")[: max(0, MOST_LINKS - len(own))]]
         ties = np.concatenate([own[:MOST_LINKS], rest])
@@ -195,9 +196,9 @@ def _devices(graph: Graph, lens: Lens, groups: Ints, chosen: NDArray[np.bool_], 
         for number in numbers
     ]
     links = [tie_link(graph.ids[graph.a[t]], graph.ids[graph.b[t]], float(graph.trust[t])) for t in ties]
-    said = f"{len(nodes):,} of {whole:,} devices" if len(nodes) < whole else f"{whole:,} devices"
+    summary = f"{len(nodes):,} of {whole:,} devices" if len(nodes) < whole else f"{whole:,} devices"
     more = f"the strongest {len(links):,} of {all_ties:,} ties" if len(links) < all_ties else f"{all_ties:,} ties"
-    return Drawing(nodes, links, f"{said}, {more}")
+    return Drawing(nodes, links, f"{summary}, {more}")
 
 
 def _touches(graph: Graph, ties: Ints, device: str) -> NDArray[np.bool_]:
@@ -207,7 +208,7 @@ def _touches(graph: Graph, ties: Ints, device: str) -> NDArray[np.bool_]:
 
 
 def tie_link(a: str, b: str, trust: float) -> Link:
-    """A tie of trust: the stronger, the wider."""
+    """Build the link of a tie; its width grows with the trust."""
     return Link(a, b, width=0.5 + 3.5 * trust, about=f"direct trust {trust:.3f}")
 
 
@@ -216,7 +217,7 @@ def _groups(
     lens: Lens,
     groups: Ints,
     chosen: NDArray[np.bool_],
-    kept: NDArray[np.bool_],
+    strong_enough: NDArray[np.bool_],
     owner_names: Mapping[str, str],
 ) -> Drawing:
     count = int(groups.max()) + 1
@@ -225,7 +226,7 @@ def _groups(
     order = order[sizes[order] > 0]
     shown = np.zeros(count, dtype=bool)
     shown[order] = True
-    inside = np.flatnonzero(kept & chosen[graph.a] & chosen[graph.b])
+    inside = np.flatnonzero(strong_enough & chosen[graph.a] & chosen[graph.b])
     first, second = groups[graph.a[inside]], groups[graph.b[inside]]
     across = (first != second) & shown[first] & shown[second]
     low, high = np.minimum(first[across], second[across]), np.maximum(first[across], second[across])
@@ -245,10 +246,12 @@ def _groups(
         for item in strongest
     ]
     noun = "owners" if lens.by == "owner" else "communities"
-    everybody = int((sizes > 0).sum())
-    drawn = f"the {len(nodes):,} largest of {everybody:,} {noun}" if len(nodes) < everybody else f"{everybody:,} {noun}"
-    said = f"{int(chosen.sum()):,} devices in {drawn}; {len(inside):,} ties. Click a circle to see its devices."
-    return Drawing(nodes, links, said)
+    all_groups = int((sizes > 0).sum())
+    drawn = (
+        f"the {len(nodes):,} largest of {all_groups:,} {noun}" if len(nodes) < all_groups else f"{all_groups:,} {noun}"
+    )
+    summary = f"{int(chosen.sum()):,} devices in {drawn}; {len(inside):,} ties. Click a circle to see its devices."
+    return Drawing(nodes, links, summary)
 
 
 def _group_node(graph: Graph, lens: Lens, group: int, size: int, owner_names: Mapping[str, str]) -> Node:

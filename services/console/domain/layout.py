@@ -1,7 +1,6 @@
-"""Places of many nodes on a plane: springs along links, repulsion between all, worked out on arrays.
+"""Layout of many nodes on a plane: springs along links, repulsion between all, computed on arrays.
 
-Small drawings are laid out in the browser, where they can be watched and dragged; hundreds of nodes would keep it busy
-for most of a second.
+The browser lays out small drawings, animated and draggable; hundreds of nodes would block it for most of a second.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ STEPS = 35
 
 
 def places(drawing: Drawing, steps: int = STEPS) -> NDArray[np.float64]:
-    """(n, 2) coordinates in [-1, 1]; the same drawing gives the same places.
+    """Return (n, 2) coordinates in [-1, 1]; the same drawing gives the same coordinates.
 
-    Fruchterman and Reingold's forces: d²/k along links, k²/d between all, steps that cool down. A pull to the middle
-    keeps parts that no link joins in the frame.
+    Forces of Fruchterman and Reingold: d²/k along links, k²/d between all, with decreasing steps. A pull to the centre
+    keeps unconnected parts in the frame.
     """
     count = len(drawing.nodes)
     if count < 2:
@@ -27,7 +26,7 @@ def places(drawing: Drawing, steps: int = STEPS) -> NDArray[np.float64]:
     ends = np.array([(number[link.a], number[link.b]) for link in drawing.links], dtype=np.int64).reshape(-1, 2)
     pull = np.array([link.width for link in drawing.links]) / max((link.width for link in drawing.links), default=1.0)
     order = np.argsort(np.argsort([node.group for node in drawing.nodes], kind="stable"), kind="stable")
-    angle = 2.0 * np.pi * order / count  # nodes of a group begin side by side
+    angle = 2.0 * np.pi * order / count  # nodes of a group start side by side
     place = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     ideal = np.sqrt(4.0 / count)
     for step in range(steps):

@@ -1,7 +1,6 @@
-"""How much of a limit a device has spent, as far as the platform can know.
+"""Share of the default privacy limit that a device has spent.
 
-Limits are their owners' and stay on the devices. What the platform knows is the limit that every device begins with,
-and what each reports to have spent.
+Owners' limits stay on the devices. The platform knows only the default limit and the spending that devices report.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ __all__ = ["DEFAULT_LIMIT", "share_of_limit"]
 
 
 def share_of_limit(report: Mapping[str, Any]) -> float:
-    """What a report at the limit's δ is of the limit that devices begin with.
+    """Return the share of the default limit that a report at the limit's δ has spent.
 
-    That limit is about one example replaced, which ε for the unit of all releases replaced covers. 0 where something
-    went without noise: no ε describes that, and no limit on ε counts it.
+    The limit is for replacing one example, which `epsilon_replaced` covers. The share is 0 after a release without
+    noise: no ε describes it, and no limit on ε counts it.
     """
     spent = figure(report["epsilon_replaced"])
     return 0.0 if spent is None or math.isinf(spent) else spent / DEFAULT_LIMIT.epsilon

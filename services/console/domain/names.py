@@ -1,4 +1,4 @@
-"""Names behind ids."""
+"""Names of devices and owners by id."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from services.console.domain.words import short
 
 Json = dict[str, Any]
 ONLINE_SECONDS = 120.0
-"""A device heard of within this time counts as online; agents beat every few seconds."""
+"""A device that sent a heartbeat within this time counts as online; agents send one every few seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Devices and owners by id, as they were at `at`."""
+    """Devices and owners by id, as of `at`."""
 
     devices: dict[str, Json] = field(default_factory=dict)
     owners: dict[str, Json] = field(default_factory=dict)
     at: float = 0.0
 
     def device(self, device_id: str) -> str:
-        """A device's name, or the end of its id when the reader may not know its name."""
+        """Return a device's name, or the end of its id if the user may not see the name."""
         result = self.devices.get(device_id)
         return str(result["name"]) if result else short(device_id)
 
     def owner(self, owner_id: str) -> str:
-        """An owner's name, or its id."""
+        """Return an owner's name, or its id."""
         result = self.owners.get(owner_id)
         return str(result["name"]) if result else owner_id
 
     def account(self, account_id: str) -> str:
-        """Whose an account is."""
+        """Return the holder of an account."""
         kind, _, rest = account_id.partition(":")
         if kind == "device":
             return f"device {self.device(rest)}"
         return f"owner {self.owner(rest)}" if kind == "owner" else f"{kind} {rest}"
 
     def online(self, now: float) -> int:
-        """How many active devices were heard of just now."""
+        """Return the number of active devices that are online."""
         return sum(
             1
             for device in self.devices.values()
@@ -46,5 +46,5 @@ class Names:
         )
 
     def active(self) -> int:
-        """How many devices are not revoked."""
+        """Return the number of active devices."""
         return sum(1 for device in self.devices.values() if device["state"] == "active")

@@ -1,11 +1,11 @@
-"""A drawing of who is tied to whom: nodes and links with their looks, before any chart library."""
+"""A drawing of devices and ties: nodes and links with their styles, independent of the chart library."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 PLATFORM = "platform"
-"""Id of the node that stands for the platform in a drawing."""
+"""Id of the platform's node in a drawing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,9 +16,9 @@ class Node:
         group: number of its colour; -1 draws it grey.
         size: diameter in pixels.
         shape: "circle", "rect", "diamond" or "roundRect".
-        ring: whether it is drawn with a ring, as cluster heads are.
-        about: what a tooltip says of it.
-        kind: "device", "group" or "place": what a click on it means.
+        ring: whether it has a ring, as cluster heads do.
+        about: text of its tooltip.
+        kind: "device", "group" or "place"; decides what a click does.
     """
 
     id: str
@@ -54,8 +54,8 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """What is drawn, and what was left out, in words."""
+    """Nodes and links, and a summary of what is shown and left out."""
 
     nodes: list[Node] = field(default_factory=list)
     links: list[Link] = field(default_factory=list)
-    said: str = ""
+    summary: str = ""

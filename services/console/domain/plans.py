@@ -1,6 +1,6 @@
-"""A plan drawn over the trust graph: clusters with their heads, mesh links trusted or noised, cells with their blocks.
+"""Drawings of plans over the trust graph: clusters with heads, trusted and noised mesh links, cells with blocks.
 
-Large plans are drawn as groups, like large graphs.
+Like large graphs, large plans are drawn as groups.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Assignment = Mapping[str, Any]
 
 
 def draw_plan(plan: Mapping[str, Any], graph: Graph | None, names: Mapping[str, str]) -> Drawing:
-    """The drawing of a plan; ties of trust lie faint behind it where the graph is known.
+    """Draw a plan; if the graph is known, its ties appear faintly behind the plan.
 
-    Of cells, `stations_of` says whose station is a process of its own: it is drawn with a ring.
+    A cell with a separate station process has a ring.
     """
     assignments: Sequence[Assignment] = plan["assignments"]
     if len(assignments) > MOST_NODES:
@@ -29,7 +29,7 @@ def draw_plan(plan: Mapping[str, Any], graph: Graph | None, names: Mapping[str, 
     nodes, links = draw(assignments, plan, names)
     taken = {frozenset((link.a, link.b)) for link in links}
     behind = [tie for tie in _ties(graph, {node.id for node in nodes}) if frozenset((tie.a, tie.b)) not in taken]
-    return Drawing(nodes, [*behind[: max(0, MOST_LINKS - len(links))], *links], _said(plan, assignments))
+    return Drawing(nodes, [*behind[: max(0, MOST_LINKS - len(links))], *links], _summary(plan, assignments))
 
 
 def _ties(graph: Graph | None, shown: set[str]) -> list[Link]:
@@ -91,7 +91,7 @@ def _mesh(
     for assignment in assignments:
         for other in assignment["neighbours"]:
             trusted = bool(other["trusted"])
-            about = f"{'trusted' if trusted else 'not trusted, so noised'} · {1000 * other['link_seconds']:.1f} ms"
+            about = f"{'trusted' if trusted else 'untrusted, so noised'} · {1000 * other['link_seconds']:.1f} ms"
             links.setdefault(
                 frozenset((assignment["device_id"], other["device_id"])),
                 Link(
@@ -110,7 +110,7 @@ def _cells(
     assignments: Sequence[Assignment], plan: Mapping[str, Any], names: Mapping[str, str]
 ) -> tuple[list[Node], list[Link]]:
     cells = list(plan["details"].get("cells", []))
-    told = {row.cell: row for row in stations_of(plan)}
+    station_of = {row.cell: row for row in stations_of(plan)}
     nodes = [
         Node(
             f"cell:{number}",
@@ -118,8 +118,8 @@ def _cells(
             number,
             size=34.0,
             shape="roundRect",
-            ring=told[cell["id"]].serves,
-            about=f"{cell['served']} of {cell['blocks']} blocks in use · {told[cell['id']].said}",
+            ring=station_of[cell["id"]].has_decided,
+            about=f"{cell['served']} of {cell['blocks']} blocks in use · {station_of[cell['id']].explanation}",
             kind="place",
         )
         for number, cell in enumerate(cells)
@@ -143,40 +143,40 @@ def _cells(
 
 @dataclass(frozen=True, slots=True)
 class CellRow:
-    """A cell of a plan, and what the plan knows of its station.
+    """A cell of a plan and the decision about its users.
 
-    serves: whether its own station decided about its users.  said: that in words.
+    `has_decided` tells whether its own station decided; `explanation` says so in words.
     """
 
     cell: str
     served: int
     blocks: int
-    serves: bool
-    said: str
+    has_decided: bool
+    explanation: str
 
 
 def stations_of(plan: Mapping[str, Any]) -> list[CellRow]:
-    """Which of a plan's cells have a station that is a process of its own."""
+    """Return the cells of a plan with the decisions of their stations."""
     details = plan["details"]
     decided, lost = details.get("q_values") or {}, details.get("lost") or {}
     rows = []
     for item in details.get("cells", []):
         cell = str(item["id"])
         if cell in lost:
-            said = f"left out: {lost[cell]}"
+            explanation = f"left out: {lost[cell]}"
         elif cell in decided:
-            said = f"its own station decided, for a value of {words.number(float(decided[cell]))}"
+            explanation = f"its own station decided, with value {words.number(float(decided[cell]))}"
         else:
-            said = "the planner decided for it"
-        serves = cell in decided and cell not in lost
-        rows.append(CellRow(cell, int(item["served"]), int(item["blocks"]), serves, said))
+            explanation = "the planner decided for it"
+        has_decided = cell in decided and cell not in lost
+        rows.append(CellRow(cell, int(item["served"]), int(item["blocks"]), has_decided, explanation))
     return rows
 
 
 def _star(
     assignments: Sequence[Assignment], _: Mapping[str, Any], names: Mapping[str, str]
 ) -> tuple[list[Node], list[Link]]:
-    nodes = [Node(PLATFORM, "platform", -1, size=36.0, shape="roundRect", about="adds everything up", kind="place")]
+    nodes = [Node(PLATFORM, "platform", -1, size=36.0, shape="roundRect", about="aggregates all updates", kind="place")]
     links = []
     for assignment in assignments:
         name = names.get(assignment["device_id"], assignment["device_id"])
@@ -192,7 +192,7 @@ def _large(plan: Mapping[str, Any], assignments: Sequence[Assignment]) -> Drawin
     nodes = [
         Node(
             f"group:{group}",
-            "alone or waiting" if group < 0 else f"group {group + 1}",
+            "unclustered or waiting" if group < 0 else f"group {group + 1}",
             group,
             size=8.0 + 3.2 * size**0.5,
             about=words.count(size, "device"),
@@ -201,11 +201,11 @@ def _large(plan: Mapping[str, Any], assignments: Sequence[Assignment]) -> Drawin
         )
         for number, (group, size) in enumerate(sizes.most_common(MOST_NODES))
     ]
-    return Drawing(nodes, [], f"{_said(plan, assignments)}; drawn as groups, the table below has every device")
+    return Drawing(nodes, [], f"{_summary(plan, assignments)}; drawn as groups, the table lists every device")
 
 
 def noise_words(assignment: Assignment) -> str:
-    """How much noise an assignment asks for."""
+    """Describe the noise of an assignment."""
     noise = float(assignment["noise_multiplier"])
     if assignment["role"] == "idle":
         return "sends nothing"
@@ -214,14 +214,14 @@ def noise_words(assignment: Assignment) -> str:
     return f"noise σ = {noise:.3g} × clip norm" if noise else "no noise"
 
 
-def _said(plan: Mapping[str, Any], assignments: Sequence[Assignment]) -> str:
+def _summary(plan: Mapping[str, Any], assignments: Sequence[Assignment]) -> str:
     roles = Counter(str(assignment["role"]) for assignment in assignments)
     count = words.count(len(assignments), "device")
     topology = plan["topology"]
     if topology == "clusters":
-        # A head leads others; who is alone has the role "solo".
+        # An unclustered device has the role "solo".
         alone = words.count(roles["solo"], "device")
-        return f"{count}: {words.count(roles['head'], 'cluster')} with a head, {alone} alone"
+        return f"{count}: {words.count(roles['head'], 'cluster')} with a head, {alone} unclustered"
     if topology == "mesh":
         links = {frozenset((s["device_id"], o["device_id"])) for s in assignments for o in s["neighbours"]}
         return f"{count}, {len(links)} links, {sum(bool(s['noised']) for s in assignments)} devices add noise"
@@ -238,16 +238,16 @@ LEGENDS: dict[str, tuple[tuple[str, str], ...]] = {
         ("faint", "tie of trust"),
     ),
     "mesh": (
-        ("good", "trusted link: parameters as they are"),
-        ("warn", "link that is not trusted: noised parameters"),
-        ("faint", "tie of trust the plan does not use"),
+        ("good", "trusted link: parameters without noise"),
+        ("warn", "untrusted link: noised parameters"),
+        ("faint", "tie of trust that the plan does not use"),
     ),
     "cells": (
         ("square", "cell"),
-        ("ring", "with a station that is a process of its own"),
-        ("solid", "uploads on a block of it"),
+        ("ring", "cell with its own station process"),
+        ("solid", "upload on a block of the cell"),
         ("faint", "tie of trust"),
     ),
     "star": (("square", "platform"), ("faint", "tie of trust")),
 }
-"""What the marks of each kind of plan mean."""
+"""Meaning of the marks of each kind of plan."""

@@ -1,4 +1,4 @@
-"""What can be asked for in a new task: presets with the choices that matter most, and the specification they make."""
+"""Presets of a new task with their most important fields, and the specification they produce."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ Spec = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """One strategy, with its choices."""
+    """One strategy with its fields."""
 
     name: str
     title: str
     about: str
     fields: tuple[Field, ...]
     models: int = 1
-    """Models to start from: 0 makes its own, 2 means two or more."""
+    """Number of initial models: 0 means none is needed, 2 means two or more."""
 
 
 PRESETS = (
     Preset(
         "fedavg",
         "Plain averaging",
-        "Everybody trains from the same model and uploads its change; the platform averages them.",
+        "Every device trains the same model and uploads its update; the platform averages the updates.",
         (
             Field(
                 "privacy",
@@ -56,7 +56,7 @@ PRESETS = (
                 ("privacy",),
                 "choice",
                 "none",
-                options={"none": "none: the platform sees updates", "uniform": "the same for everybody"},
+                options={"none": "none: the platform sees updates", "uniform": "the same for every device"},
             ),
             declared(UniformPrivacy, "target_epsilon", 4.0, only=("privacy", "uniform")),
             declared(UniformPrivacy, "delta", 1e-05, only=("privacy", "uniform")),
@@ -72,7 +72,7 @@ PRESETS = (
     Preset(
         "clusters",
         "Social clusters",
-        "Share with friends, hide from others: devices form clusters by trust, and their heads hand in sums.",
+        "Share with friends, hide from others: devices form clusters by trust, and cluster heads upload sums.",
         (
             declared(TrustPrivacy, "trust_threshold"),
             declared(TrustPrivacy, "noise_max"),
@@ -87,7 +87,7 @@ PRESETS = (
     Preset(
         "mesh",
         "Mesh without a server",
-        "Devices mix models with neighbours: as they are with those they trust, noised with others.",
+        "Devices average models with their neighbours; neighbours they do not trust get noised models.",
         (
             declared(PartialPrivacy, "epsilon"),
             declared(PartialPrivacy, "clip"),
@@ -99,19 +99,26 @@ PRESETS = (
     Preset(
         "market",
         "Market for privacy",
-        "The platform posts a price each round; every device decides how much privacy to sell at it.",
+        "The platform posts a price each round; each device decides how much privacy to sell.",
         (
             ESCROW,
             declared(StackelbergParameters, "accuracy_weight", 0.01),
-            Field("steps", "Gradient steps a round", ("training", "steps"), "integer", 1, "", 1),
-            Field("learning_rate", "Learning rate", ("training", "learning_rate"), "number", 0.5, "", 1e-9),
+            Field("steps", "Gradient steps per round", ("training", "steps"), kind="integer", default=1, least=1),
+            Field(
+                "learning_rate",
+                "Learning rate",
+                ("training", "learning_rate"),
+                kind="number",
+                default=0.5,
+                least=1e-9,
+            ),
             CLIP,
         ),
     ),
     Preset(
         "survey",
         "Survey",
-        "One question, noised answers, an estimate with its error. Nothing is trained.",
+        "One question, noised answers, one estimate with its standard error. No model is trained.",
         (
             declared(SurveyParameters, "question", ""),
             declared(SurveyParameters, "low", 0.0),
@@ -125,7 +132,7 @@ PRESETS = (
     Preset(
         "multitask",
         "Several models over cells",
-        "Devices find out which of several models is theirs; base stations schedule who is served.",
+        "Devices choose the best of several models; base stations schedule the devices.",
         (
             declared(OptimisedPrivacy, "dimension", 100.0),
             declared(OptimisedPrivacy, "privacy_weight", 0.01),
@@ -147,49 +154,49 @@ AXES = {
     "survey": ("star", "priced", "correlated"),
     "multitask": ("cells", "optimised", "none"),
 }
-"""Topology, privacy and incentive of each preset, before a choice changes one."""
+"""Default topology, privacy and incentive of each preset."""
 
 
 def shown(preset: Preset, values: Values) -> list[Field]:
-    """The fields that apply, given what is chosen so far."""
+    """Return the fields that apply to the values chosen so far."""
     common = [item for item in COMMON if preset.name != "survey" or item.key != "rounds"]
     fields = [*preset.fields, *common]
     return [field for field in fields if field.only is None or values.get(field.only[0]) == field.only[1]]
 
 
 def fault_of(field: Field, value: Any, contract: Mapping[str, Any]) -> str | None:
-    """What is wrong with a value, in words; None when it is fine.
+    """Return the error message of a value, or None when it is valid.
 
-    `contract` is the schema of a new task in the gateway's OpenAPI document: its bounds are the API's own.
+    `contract` is the schema of a new task in the gateway's OpenAPI document.
     """
     if value in (None, ""):
-        return "Needed." if field.required else None
+        return "Required." if field.required else None
     rule = contract.get(field.path[0], {}) if len(field.path) == 1 else {}
     if field.kind == "choice":
-        return None if field.options and value in field.options else "Choose one of the list."
+        return None if field.options and value in field.options else "Choose a value from the list."
     if field.kind == "text":
         longest = int(rule.get("maxLength", 2000))
         return None if len(str(value)) <= longest else f"At most {longest} characters."
     try:
         number = float(value)
     except (TypeError, ValueError):
-        return "A number, please."
+        return "Enter a number."
     if not math.isfinite(number) or (field.kind == "integer" and number != int(number)):
-        return "A whole number, please." if field.kind == "integer" else "A finite number, please."
+        return "Enter a whole number." if field.kind == "integer" else "Enter a finite number."
     scale = MICRO if field.kind == "credits" else 1
     least, most = (
         max(field.least, rule.get("minimum", -math.inf) / scale),
         min(field.most, rule.get("maximum", math.inf) / scale),
     )
     if field.parameter is not None and not field.parameter.limits.allow(number):
-        return f"Give {field.parameter.allowed}."
+        return f"Enter {field.parameter.allowed}."
     if number < least:
         return f"At least {least:g}."
     return f"At most {most:g}." if number > most else None
 
 
 def specification(preset: Preset, name: str, description: str, values: Values, *, auto_start: bool) -> Spec:
-    """What is sent to the platform, without models."""
+    """Build the specification for the platform, without models."""
     spec: Spec = {
         "name": name,
         "preset": preset.name,
@@ -203,10 +210,10 @@ def specification(preset: Preset, name: str, description: str, values: Values, *
         value = values.get(field.key)
         if value in (None, ""):
             continue
-        place = spec
+        section = spec
         for part in field.path[:-1]:
-            place = place.setdefault(part, {})
-        place[field.path[-1]] = _sent(field, value)
+            section = section.setdefault(part, {})
+        section[field.path[-1]] = _convert(field, value)
     if preset.name == "survey":
         spec["rounds"] = 1
         spec["description"] = description or str(values.get("question", ""))
@@ -214,16 +221,16 @@ def specification(preset: Preset, name: str, description: str, values: Values, *
 
 
 def joining(join_by: str, invited: str) -> Spec:
-    """Who may join: ids of owners or devices as they were typed, with commas or spaces between."""
+    """Return who may join; `invited` lists ids of owners or devices, separated by commas or spaces."""
     ids = invited.replace(",", " ").split()
     if join_by == "open" and ids:
-        raise ValueError("any device may join: choose who may, or leave the ids out")
+        raise ValueError("any device may join, but ids are given; restrict who may join or remove the ids")
     if join_by != "open" and not ids:
-        raise ValueError(f"the ids of the {join_by} that may join are missing")
+        raise ValueError(f"the ids of the {join_by} that may join are missing; enter at least one")
     return {} if join_by == "open" else {"join_by": join_by, "invited": ids}
 
 
-def _sent(field: Field, value: Any) -> Any:
+def _convert(field: Field, value: Any) -> Any:
     if field.kind == "credits":
         return round(float(value) * MICRO)
     if field.kind == "integer":
@@ -232,29 +239,29 @@ def _sent(field: Field, value: Any) -> Any:
 
 
 def merged(spec: Spec, more: str) -> Spec:
-    """The specification with further keys, given as JSON text, put over it; raises ValueError with what is wrong."""
+    """Merge further keys, given as JSON text, into the specification; raise ValueError for invalid JSON."""
     if not more.strip():
         return spec
     try:
-        result = json.loads(more)
+        keys = json.loads(more)
     except ValueError as error:
-        raise ValueError(f"this is no JSON: {error}") from error
-    if not isinstance(result, dict):
-        raise ValueError('give a JSON object, such as {"max_attempts": 5}')
-    return _over(deepcopy(spec), result)
+        raise ValueError(f"this is not valid JSON: {error}") from error
+    if not isinstance(keys, dict):
+        raise ValueError('enter a JSON object, such as {"max_attempts": 5}')
+    return _merge(deepcopy(spec), keys)
 
 
-def _over(below: Spec, above: Mapping[str, Any]) -> Spec:
+def _merge(below: Spec, above: Mapping[str, Any]) -> Spec:
     for key, value in above.items():
         if isinstance(value, dict) and isinstance(below.get(key), dict):
-            below[key] = _over(below[key], value)
+            below[key] = _merge(below[key], value)
         else:
             below[key] = value
     return below
 
 
 def axes_of(spec: Mapping[str, Any]) -> Spec:
-    """The specification with the three axes its preset stands for."""
+    """Return the specification with the topology, privacy and incentive of its preset filled in."""
     topology, privacy, incentive = AXES.get(str(spec.get("preset")), ("star", "none", "none"))
     return {
         **spec,

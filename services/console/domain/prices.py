@@ -1,4 +1,4 @@
-"""The course of a task's prices over its rounds."""
+"""Price history of a task."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _SHOWN: tuple[tuple[Callable[[Offer], int], str, str], ...] = (
 
 
 def course(quotes: Sequence[Quote]) -> list[tuple[str, str, Series]]:
-    """Charts of a task's quotes: (title, unit, curves); only of what was offered at all.
+    """Return the charts of a task's quotes as (title, unit, curves), without those that are zero throughout.
 
-    The unit price is the same for all devices in a market; bases and slopes of a survey differ, so their mean is drawn.
+    A market has one unit price for all devices; in a survey, bases and slopes differ, so the charts show their mean.
     """
     charts: list[tuple[str, str, Series]] = []
-    told = [quote for quote in quotes if quote.offers]
+    quoted = [quote for quote in quotes if quote.offers]
     for of, title, unit in _SHOWN:
-        points = [(float(quote.round), fmean(of(offer) for offer in quote.offers) / MICRO) for quote in told]
+        points = [(float(quote.round), fmean(of(offer) for offer in quote.offers) / MICRO) for quote in quoted]
         if any(value for _, value in points):
             charts.append((title, unit, [(title, points)]))
-    expected = [(float(quote.round), _expected(quote)) for quote in told]
+    expected = [(float(quote.round), _expected(quote)) for quote in quoted]
     if any(value for _, value in expected):
         charts.append(("Mean budget the publisher expects a device to sell", "ρ", [("expected", expected)]))
     return charts

@@ -1,4 +1,4 @@
-"""What a task's rounds tell: curves by name, time left, how the open round stands."""
+"""Curves, remaining time and contributions of a task's rounds."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from services.console.domain import words
 Point = tuple[float, float]
 Curve = tuple[str, list[Point]]
 FIRST = ("accuracy", "loss", "estimate", "standard_error", "regret", "update_norm")
-"""Metrics people look at first, in this order; the others follow by name."""
+"""Metrics that come first, in this order; the others follow by name."""
 _OF_MODEL = re.compile(r"^(?P<name>.+)\[(?P<line>\d+)\]$")
 
 
 def metric_names(rounds: Iterable[Round]) -> list[str]:
-    """Every metric of the rounds; `accuracy[0]`, that of one model line, belongs to `accuracy`."""
+    """Return every metric of the rounds; `accuracy[0]`, that of model line 0, belongs to `accuracy`."""
     result = {name_of(name)[0] for item in rounds for name in item.metrics}
     return sorted(result, key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name))
 
 
 def name_of(metric: str) -> tuple[str, str]:
-    """A metric's name and, for one model line's share of it, which."""
+    """Split a metric into its name and its model line."""
     match = _OF_MODEL.match(metric)
     return (match["name"], f"model {match['line']}") if match else (metric, "all")
 
 
 def figure_of(metrics: Mapping[str, float], name: str) -> str:
-    """A metric in words; where only model lines have it, theirs in order."""
+    """Format a metric; if only model lines have it, list their values in order."""
     if name in metrics:
         return words.number(metrics[name])
     lines = sorted((name_of(metric)[1], value) for metric, value in metrics.items() if name_of(metric)[0] == name)
@@ -38,14 +38,14 @@ def figure_of(metrics: Mapping[str, float], name: str) -> str:
 
 
 def warnings_of(events: Iterable[Event]) -> list[str]:
-    """What the newest round that is over warns of."""
-    told = [event for event in events if event.kind in (EventKind.ROUND_CLOSED, EventKind.ROUND_WARNED)]
-    newest = max((event.round for event in told), default=0)
-    return [event.message for event in told if event.round == newest and event.kind is EventKind.ROUND_WARNED]
+    """Return the warnings of the newest closed round."""
+    closings = [event for event in events if event.kind in (EventKind.ROUND_CLOSED, EventKind.ROUND_WARNED)]
+    newest = max((event.round for event in closings), default=0)
+    return [event.message for event in closings if event.round == newest and event.kind is EventKind.ROUND_WARNED]
 
 
 def curves(rounds: Sequence[Round], name: str) -> list[Curve]:
-    """The curves of a metric over the rounds: one, or one more per model line."""
+    """Return the curves of a metric over the rounds: all models, and each model line."""
     result: dict[str, list[Point]] = {}
     for item in rounds:
         for metric, value in item.metrics.items():
@@ -56,7 +56,7 @@ def curves(rounds: Sequence[Round], name: str) -> list[Curve]:
 
 
 def seconds_left(task: Task, rounds: Sequence[Round]) -> float | None:
-    """Seconds until the last round is done if the rest go like the last ten did; None while that is unknown."""
+    """Estimate the remaining seconds from the median of the last ten rounds; None while unknown."""
     took = [item.done_at - item.opened_at for item in rounds if item.state is RoundState.DONE and item.done_at]
     if not took or task.state is not TaskState.RUNNING:
         return None
@@ -67,10 +67,10 @@ def seconds_left(task: Task, rounds: Sequence[Round]) -> float | None:
 def contributions(
     participations: Iterable[Participation], head_of: Mapping[str, str] | None = None
 ) -> list[tuple[str, float]]:
-    """Each device's share of a round's weight, the largest first.
+    """Return each device's share of a round's weight, the largest first.
 
-    A cluster's head hands in its whole cluster's weight; `head_of` says whose member a device is, so that the members'
-    part of it is counted as theirs. What the task's rule set aside has no share.
+    A head delivers the weight of its whole cluster; `head_of` maps members to heads, so that each member keeps its own
+    share. Updates that the task's rule excluded have no share.
     """
     weights = {
         participation.device_id: 0.0 if participation.excluded_because else max(0.0, participation.weight)

@@ -1,4 +1,4 @@
-"""Who could see what of a device in a task, and what its ε hides: the words, from the task's own choices."""
+"""Who can see what of a device in a task, and what its ε protects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_NOISE = f"without noise: {NO_EPSILON}"
 
 
 def who_sees(spec: Mapping[str, Any]) -> list[Seen]:
-    """(who, what) for every party that could see something of a device in a task."""
+    """Return (who, what) for every party that can see something of a device in a task."""
     topology, privacy = str(spec["topology"]), str(spec["privacy"])
     if topology == "clusters":
         return _clusters(privacy)
@@ -21,17 +21,17 @@ def who_sees(spec: Mapping[str, Any]) -> list[Seen]:
         return _mesh(privacy)
     if spec["preset"] == "survey":
         return [
-            ("The platform", "one answer with the noise the device chose; it keeps no answer beyond the round"),
+            ("The platform", "one answer with the noise that the device chose; it deletes the answer after the round"),
             ("The publisher", "the mean of all answers with its error"),
             ("Other devices", "nothing"),
         ]
     if is_secure(spec):
         return _secure(privacy)
-    what = "the device's update" + (f", {NO_NOISE}" if privacy == "none" else " with noise, made on the device")
+    what = "the device's update" + (f", {NO_NOISE}" if privacy == "none" else " with noise that the device added")
     return [
-        ("The platform", f"{what}; figures such as accuracy and loss; when it was sent and how large it is"),
-        ("The publisher and later devices", "the models made from all updates together"),
-        ("Other devices", "nothing of this device alone"),
+        ("The platform", f"{what}; metrics such as accuracy and loss; its size and the time it was sent"),
+        ("The publisher and later devices", "the models aggregated from all updates"),
+        ("Other devices", "nothing about this device alone"),
     ]
 
 
@@ -47,23 +47,26 @@ def _secure(privacy: str) -> list[Seen]:
         ("The platform", f"sums of many devices' updates and no single one, {noise}; who took part, and when"),
         (
             "The clerks of a sum",
-            "sealed seeds; as many of them as the threshold, together with the platform, see updates",
+            "sealed seeds; a threshold of clerks that colludes with the platform can see updates",
         ),
-        ("The publisher and later devices", "the models made from all updates together"),
-        ("Other devices", "nothing of this device alone"),
+        ("The publisher and later devices", "the models aggregated from all updates"),
+        ("Other devices", "nothing about this device alone"),
     ]
 
 
 def _clusters(privacy: str) -> list[Seen]:
     member = {
         "none": f"its members' updates, {NO_NOISE}",
-        "trust": "its members' updates: as they are from those who trust it enough (no ε describes that), with noise "
+        "trust": "its members' updates: without noise from those that trust it (no ε describes that), with noise "
         "from the others",
     }.get(privacy, "its members' updates with noise")
-    alone = "the update of a device alone" + (f", {NO_NOISE}" if privacy == "none" else " with the most noise")
+    alone = "the update of an unclustered device" + (f", {NO_NOISE}" if privacy == "none" else " with the most noise")
     return [
         ("The head of the cluster", member),
-        ("The platform", f"sums of whole clusters, {alone}, everybody's figures, who writes to whom and when"),
+        (
+            "The platform",
+            f"sums of whole clusters, {alone}, all metrics, who sends to whom and when",
+        ),
         ("Other clusters", "nothing"),
     ]
 
@@ -73,16 +76,16 @@ def _mesh(privacy: str) -> list[Seen]:
     return [
         ("Neighbours it trusts", f"the device's parameters, {NO_NOISE}"),
         ("Neighbours it does not trust", others),
-        ("The platform", "sealed letters it cannot open, their sizes and times, everybody's figures"),
+        ("The platform", "sealed messages that it cannot open, their sizes and times, all metrics"),
     ]
 
 
 def promise(spec: Mapping[str, Any]) -> str:
-    """What the ε of a task promises, in a sentence."""
+    """Describe in a sentence what the ε of a task guarantees."""
     if spec["privacy"] == "none":
-        return "Nothing is noised in this task, so no ε limits what those who see an update learn."
+        return "This task adds no noise, so no ε limits what recipients of an update learn."
     unit = words.UNIT_WORDS.get(str(spec["privacy_unit"]), "what the task protects")
     return (
-        f"ε limits what anybody who receives a noised release learns about {unit}: the odds of any guess change by at "
-        "most a factor e^ε. The smaller, the more is hidden; releases add up over rounds and tasks."
+        f"ε limits what a recipient of noised releases learns about {unit}: the odds of any guess change by at "
+        "most a factor e^ε. A smaller ε hides more; releases add up over rounds and tasks."
     )

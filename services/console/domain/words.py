@@ -1,4 +1,4 @@
-"""Numbers, times and states in words, one way everywhere."""
+"""Formatting of numbers, times and states for all pages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STATE_WORDS = {
 
 
 def credits(micro: int, *, places: int = 6) -> str:
-    """Money in credits, without superfluous zeros: 1250000 → "1.25"."""
+    """Format micro-credits as credits without trailing zeros: 1250000 → "1.25"."""
     sign = "−" if micro < 0 else ""
     whole, part = divmod(abs(micro), MICRO)
     text = f"{part:06d}"[:places].rstrip("0")
@@ -32,7 +32,7 @@ def credits(micro: int, *, places: int = 6) -> str:
 
 
 def number(value: float | str | None, digits: int = 4) -> str:
-    """A figure with so many significant digits; infinity as ∞."""
+    """Format a number with `digits` significant digits; infinity as ∞."""
     value = figure(value)
     if value is None:
         return "–"
@@ -51,7 +51,7 @@ def number(value: float | str | None, digits: int = 4) -> str:
 
 
 def figure(value: float | str | None) -> float | None:
-    """A number of the contract, where infinity is the text "inf"; None when it is none."""
+    """Parse a number of the REST API, where infinity is the text "inf"; None for anything else."""
     if value is None:
         return None
     try:
@@ -62,22 +62,22 @@ def figure(value: float | str | None) -> float | None:
 
 
 def percent(share: float, digits: int = 0) -> str:
-    """A share as per cent."""
+    """Format a share as a percentage."""
     return f"{100 * share:.{digits}f} %"
 
 
 def size(count: int) -> str:
-    """Bytes for people."""
+    """Format a number of bytes."""
     value = float(count)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if value < 1024 or unit == "GiB":
             return f"{count} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
         value /= 1024
-    raise AssertionError("the last unit takes everything")
+    raise AssertionError("unreachable: the last unit has no upper bound")
 
 
 def span(seconds: float) -> str:
-    """A length of time: "3 min 20 s", "2 days 4 h"."""
+    """Format a duration: "3 min 20 s", "2 days 4 h"."""
     if seconds < 1:
         return f"{max(0.0, seconds) * 1000:.0f} ms"
     rest, parts = round(seconds), []
@@ -89,7 +89,7 @@ def span(seconds: float) -> str:
 
 
 def ago(at: float, now: float) -> str:
-    """How long ago: "just now", "5 min ago"; "never" for 0."""
+    """Format a time relative to now: "just now", "5 min ago"; "never" for 0."""
     if not at:
         return "never"
     seconds = now - at
@@ -107,12 +107,12 @@ def _leading(seconds: float) -> str:
 
 
 def moment(at: float, zone: tzinfo = UTC) -> str:
-    """A point in time in the reader's zone; "–" for 0."""
+    """Format a time in the user's time zone; "–" for 0."""
     return datetime.fromtimestamp(at, zone).strftime("%Y-%m-%d %H:%M:%S") if at else "–"
 
 
 def epsilon(value: float | str) -> str:
-    """ε for people: "∞ (no noise)" when nothing hides."""
+    """Format ε; "∞ (no noise)" for infinity."""
     result = figure(value)
     if result is None:
         return "–"
@@ -120,26 +120,26 @@ def epsilon(value: float | str) -> str:
 
 
 def strength(value: float | str) -> str:
-    """What an ε promises, in words."""
+    """Describe the strength of an ε."""
     result = figure(value)
     if result is None or result == 0:
         return "nothing was released"
     if math.isinf(result):
-        return "no promise: something left without noise"
+        return "no guarantee: a release had no noise"
     if result <= 1:
         return "strong: an observer learns almost nothing"
     if result <= 8:
         return "moderate: common in practice"
     if result <= 20:
         return "weak: an observer may learn a lot"
-    return "close to no promise"
+    return "almost no guarantee"
 
 
 def count(items: int, one: str, many: str = "") -> str:
-    """ "1 device", "3 devices"."""
+    """Format a count: "1 device", "3 devices"."""
     return f"{items:,} {one if items == 1 else many or one + 's'}"
 
 
 def short(identity: str) -> str:
-    """The end of an id, enough to tell it from its neighbours."""
+    """Shorten an id to its end."""
     return f"…{identity[-6:]}" if len(identity) > 12 else identity

@@ -1,4 +1,4 @@
-"""The pages: one module each."""
+"""The console's pages, one module each."""
 
 from __future__ import annotations
 
@@ -9,6 +9,5 @@ PAGES = (overview, tasks, new_task, task, trust, privacy, payments, audit, healt
 
 
 def register(pages: Pages) -> None:
-    """Registers every page."""
     for item in PAGES:
         item.add(pages)

@@ -1,4 +1,4 @@
-"""Audit: who did what, newest first."""
+"""Audit log, newest first."""
 
 from __future__ import annotations
 
@@ -19,38 +19,36 @@ COLUMNS = (
     Column("number", "No.", "number"),
     Column("at", "When"),
     Column("who", "Who"),
-    Column("act", "Did"),
-    Column("object", "To what", wrap=True),
+    Column("act", "Action"),
+    Column("object", "Object", wrap=True),
     Column("note", "Remark", wrap=True),
     Column("request", "Request"),
 )
-NOTHING = ("fact_check", "Nothing fits.", "Clear a filter to see more.")
+NOTHING = ("fact_check", "No entry matches.", "Clear a filter to see more.")
 
 
 def add(pages: Pages) -> None:
-    """Registers the page."""
     pages.add("/audit", "Audit", ADMINS, show)
 
 
 async def show(context: PageContext) -> None:
-    """Draws the page."""
-    with heading("Audit", "Who did what, newest first. Reading trust is written down too."):
+    with heading("Audit", "All recorded actions, newest first, including reads of trust."):
         pass
     _verification(context)
     names = await context.app.directory.names(context.platform, fresh_seconds=60.0)
-    found: list[Json] = []
+    entries: list[Json] = []
     state = {"cursor": ""}
     with card(label="Audit log"):
         with ui.element("div").classes("c-row"):
             who = ui.input("Who (id)").props("outlined dense clearable debounce=300").style("width: 260px")
-            act = ui.input("Did, such as device.revoke").props("outlined dense clearable debounce=300")
+            act = ui.input("Action, such as device.revoke").props("outlined dense clearable debounce=300")
             act.style("width: 240px")
         place = ui.element("div").classes("c-stack")
         more = ui.element("div").classes("c-row")
 
-    async def read(*, again: bool) -> None:
-        if again:
-            found.clear()
+    async def read(*, from_start: bool) -> None:
+        if from_start:
+            entries.clear()
             state["cursor"] = ""
         page, state["cursor"] = await context.platform.page(
             "/v1/audit",
@@ -59,30 +57,30 @@ async def show(context: PageContext) -> None:
             act=str(act.value or "").strip(),
             cursor=state["cursor"],
         )
-        found.extend(page)
+        entries.extend(page)
         place.clear()
         with place:
-            rows = [_row(context, names, item) for item in found]
+            rows = [_row(context, names, item) for item in entries]
             table(COLUMNS, rows, key="number", label="Audit log", nothing=NOTHING, search=True, csv_name="audit.csv")
         more.clear()
         with more:
-            text(f"{len(found):,} entries read", "c-faint c-small")
+            text(f"{len(entries):,} entries loaded", "c-faint c-small")
             if state["cursor"]:
-                button("Read earlier ones", "expand_more", handler(context, lambda: read(again=False)))
+                button("Load earlier entries", "expand_more", handler(context, lambda: read(from_start=False)))
 
-    await read(again=True)
+    await read(from_start=True)
     for control in (who, act):
-        control.on_value_change(handler(context, lambda: read(again=True)))
+        control.on_value_change(handler(context, lambda: read(from_start=True)))
 
 
 def _verification(context: PageContext) -> None:
-    """Whether the chain is whole: looked at when the page is drawn, without keeping it waiting."""
+    """Verify the hash chain after the page is drawn."""
     place = ui.element("div").classes("c-stack")
 
     async def verify() -> None:
         place.clear()
         with place:
-            text("Following the chain of hashes …", "c-faint")
+            text("Verifying the hash chain …", "c-faint")
         result = await context.platform.verify_audit()
         place.clear()
         with place:
@@ -91,29 +89,29 @@ def _verification(context: PageContext) -> None:
     ui.timer(0.1, handler(context, verify), once=True)
 
 
-def _verdict(found: Json) -> None:
-    if found["sound"]:
-        note("verified", f"Verified: {found['entries']:,} entries, each of which seals the one before.", "good")
+def _verdict(verification: Json) -> None:
+    if verification["sound"]:
+        note("verified", f"Verified: the hash chain of all {verification['entries']:,} entries is intact.", "good")
         return
-    note("error", "The audit log is not sound: somebody changed it. Compare it with a back-up.", "bad")
-    for fault in found["faults"]:
+    note("error", "Verification failed: the audit log was changed. Compare it with a backup.", "bad")
+    for fault in verification["faults"]:
         note("report", fault, "bad")
 
 
-def _row(context: PageContext, names: Names, each: Json) -> dict[str, Any]:
+def _row(context: PageContext, names: Names, entry: Json) -> dict[str, Any]:
     return {
-        "number": each["number"],
-        "at": context.moment(each["at"]),
-        "at_sort": each["at"],
-        "who": f"{each['role']} {names.device(each['subject'])}" if each["subject"] else each["role"],
-        "act": each["act"],
-        "object": _object(names, each["object"]),
-        "note": each["note"],
-        "request": each["request_id"],
+        "number": entry["number"],
+        "at": context.moment(entry["at"]),
+        "at_sort": entry["at"],
+        "who": f"{entry['role']} {names.device(entry['subject'])}" if entry["subject"] else entry["role"],
+        "act": entry["act"],
+        "object": _object(names, entry["object"]),
+        "note": entry["note"],
+        "request": entry["request_id"],
     }
 
 
 def _object(names: Names, what: str) -> str:
-    """Ids that have a name, by name."""
+    """Replace ids by names where they are known."""
     parts = what.split(",")
     return ", ".join(names.owner(names.device(part)) for part in parts)

@@ -1,7 +1,7 @@
-"""The owner's page, made for a phone: what my device gave away, to whom, what it earned, who asks for it; and deciding.
+"""The owner's page, designed for phones: what my device shared, with whom, what it earned, and decisions about tasks.
 
-Decisions are signed in the browser by the key its owner linked on the device; the console passes them on. Whoever signs
-in with a device's own key looks, and decides nothing here.
+The browser signs decisions with the key that the owner linked on the device; the console forwards them. A sign-in with
+the device's own key can read, but not decide.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from services.console.components.blocks import (
     heading,
     link_button,
     note,
-    say,
     text,
+    text_element,
     tile,
 )
 from services.console.components.contexts import DEVICE, PageContext
@@ -45,13 +45,12 @@ PAYMENTS = (
 
 
 def add(pages: Pages) -> None:
-    """Registers the page."""
     pages.add("/me", "My device", OWNERS, show)
 
 
 @dataclass(frozen=True, slots=True)
-class Mine:
-    """What the page shows."""
+class OwnerData:
+    """Data of the page."""
 
     device: Json
     owner: Json
@@ -62,15 +61,14 @@ class Mine:
     payments: list[Json]
     privacy: Json
     joined: list[tuple[Json, list[Json]]]
-    """Tasks the device took part in, with its rounds."""
+    """Tasks in which the device took part, with its rounds."""
 
     def link(self, context: PageContext) -> Json | None:
-        """The link of the browser that looks; None for a device's own key."""
+        """Return the link of this browser; None for a device's own key."""
         return next((item for item in self.links if item["id"] == context.person.link_id), None)
 
 
 async def show(context: PageContext) -> None:
-    """Draws the page."""
     own = await read(context)
     link = own.link(context)
     ui.add_head_html('<script src="/static/owner.js"></script>')
@@ -79,23 +77,23 @@ async def show(context: PageContext) -> None:
     if link is None:
         note(
             "link",
-            "You are signed in with the device's own key: you may look here. To decide here too, run "
-            "`coterie device link --home FOLDER` on the device, and open the address it shows in this browser.",
+            "You signed in with the device's own key, which only lets you read. To decide here too, run "
+            "`coterie device link --home FOLDER` on the device and open the address it shows in this browser.",
         )
     _figures(context, own, link)
     names = {device["id"]: device["name"] for device in own.devices}
-    await me_tasks.asking(context, {task["id"] for task, _ in own.joined}, names)
+    await me_tasks.draw_requests(context, {task["id"] for task, _ in own.joined}, names)
     _privacy(own)
-    me_tasks.seen(context, own.joined)
+    me_tasks.draw_visibility(context, own.joined)
     _earnings(context, own)
     _devices(context, own)
-    me_leaving.circle(own.device, link)
-    me_leaving.identity(own.device, own.owner)
-    me_leaving.leaving(context, own.device, own.links)
+    me_leaving.draw_circle(own.device, link)
+    me_leaving.draw_identity(own.device, own.owner)
+    me_leaving.draw_leaving(context, own.device, own.links)
 
 
-async def read(context: PageContext) -> Mine:
-    """Asks for everything at once; all of it is what the device's own key may see."""
+async def read(context: PageContext) -> OwnerData:
+    """Read all data of the page concurrently."""
     platform, device_id = context.platform, context.person.subject
     (device, owner, links, privacy), (devices, tasks, payments), account = await asyncio.gather(
         asyncio.gather(
@@ -114,11 +112,20 @@ async def read(context: PageContext) -> Mine:
     parts = await asyncio.gather(*(_part(context, task["id"], device_id) for task in tasks[0]))
     joined = [(task, part) for task, part in zip(tasks[0], parts, strict=True) if part]
     taken = [link for link in links["items"] if link["claimed_at"]]
-    return Mine(device, owner, devices[0], taken, account, payments[0], privacy, joined)
+    return OwnerData(
+        device=device,
+        owner=owner,
+        devices=devices[0],
+        links=taken,
+        account=account,
+        payments=payments[0],
+        privacy=privacy,
+        joined=joined,
+    )
 
 
 async def _part(context: PageContext, task_id: str, device_id: str) -> list[Any]:
-    """The device's part in a task's rounds; a task it has not joined shows it none."""
+    """Return the device's participation in a task's rounds; empty for a task it has not joined."""
     try:
         result = await context.platform.page(f"/v1/tasks/{task_id}/devices/{device_id}/rounds", limit=500)
     except NotAllowed:
@@ -127,78 +134,76 @@ async def _part(context: PageContext, task_id: str, device_id: str) -> list[Any]
 
 
 async def _balance(context: PageContext, device_id: str) -> int:
-    """What the account holds; a device that was never paid has none yet."""
+    """Return the account's balance; 0 for a device that was never paid."""
     result = await context.platform.find(f"/v1/accounts/device:{device_id}")
     return int(result["balance_microcredits"]) if result else 0
 
 
-def _figures(context: PageContext, mine: Mine, link: Json | None) -> None:
+def _figures(context: PageContext, own: OwnerData, link: Json | None) -> None:
     with grid(150, even=True):
-        tile("Earned", words.credits(mine.account, places=2), "credits")
-        given = f"at δ = {words.number(mine.privacy['delta'])}"
-        tile("ε given away", words.number(mine.privacy["epsilon"], 3), given)
+        tile("Earned", words.credits(own.account, places=2), "credits")
+        given = f"at δ = {words.number(own.privacy['delta'])}"
+        tile("ε spent", words.number(own.privacy["epsilon"], 3), given)
         if link is not None:
             with ui.element("div").classes("c-tile"):
-                say("span", "ε left", "l")
-                say("span", "…", "v").props("data-note=left")
-                say("span", "as the device says", "n").props("data-note=limit")
-        tile("Tasks joined", str(len(mine.joined)))
-        tile("Last heard of", context.ago(mine.device["last_seen_at"]))
+                text_element("span", "ε left", "l")
+                text_element("span", "…", "v").props("data-note=left")
+                text_element("span", "reported by the device", "n").props("data-note=limit")
+        tile("Tasks joined", str(len(own.joined)))
+        tile("Last seen", context.ago(own.device["last_seen_at"]))
 
 
-def _privacy(mine: Mine) -> None:
-    with card("What it gave away"):
-        if not mine.privacy["tasks"]:
-            empty("shield", "Nothing noised was released.", "Each task the device works for is listed here with its ε.")
+def _privacy(own: OwnerData) -> None:
+    with card("What it shared"):
+        if not own.privacy["tasks"]:
+            empty("shield", "No release yet.", "This list shows each task of the device with its ε.")
         else:
-            said = words.strength(mine.privacy["epsilon"])
-            note("shield", f"Over all tasks: {said}.")
-        names = {task["id"]: task["specification"]["name"] for task, _ in mine.joined}
-        facts(
-            (names.get(item["task_id"], words.short(item["task_id"])), _spent(item)) for item in mine.privacy["tasks"]
-        )
+            strength = words.strength(own.privacy["epsilon"])
+            note("shield", f"Over all tasks: {strength}.")
+        names = {task["id"]: task["specification"]["name"] for task, _ in own.joined}
+        facts((names.get(item["task_id"], words.short(item["task_id"])), _spent(item)) for item in own.privacy["tasks"])
         text("", "c-small").props("data-note=raw")
         text(
-            "This is what the device reported to the platform. Its own ledger also lists what it sent without noise to "
-            "devices you trust, and keeps your limit: `coterie privacy show` on the device.",
+            "The device reported these figures. Its own ledger also lists what it sent without noise to "
+            "devices you trust, and your limit: run `coterie privacy show` on the device.",
             "c-faint c-small",
         )
 
 
-def _spent(each: Json) -> str:
-    unit = words.UNIT_WORDS.get(each["unit"], each["unit"])
-    return f"ε = {words.epsilon(each['epsilon'])} in {words.count(each['rounds'], 'round')}, hiding {unit}"
+def _spent(charge: Json) -> str:
+    unit = words.UNIT_WORDS.get(charge["unit"], charge["unit"])
+    return f"ε = {words.epsilon(charge['epsilon'])} in {words.count(charge['rounds'], 'round')}, protecting {unit}"
 
 
-def _earnings(context: PageContext, mine: Mine) -> None:
-    names = {task["id"]: task["specification"]["name"] for task, _ in mine.joined}
+def _earnings(context: PageContext, own: OwnerData) -> None:
+    names = {task["id"]: task["specification"]["name"] for task, _ in own.joined}
     with card("Earnings"):
-        rows = [_payment(context, names, payment) for payment in mine.payments]
-        nothing = ("payments", "Nothing was earned yet.", "Tasks that pay say so before you join.")
+        rows = [_payment(context, names, payment) for payment in own.payments]
+        nothing = ("payments", "No earnings yet.", "Each task shows before you join what it pays.")
         table(PAYMENTS, rows, key="number", label="Earnings", nothing=nothing, per_page=8)
         if rows:
-            link_button("Statement as CSV", "download", f"/files/statements/device:{mine.device['id']}")
+            link_button("Statement as CSV", "download", f"/files/statements/device:{own.device['id']}")
 
 
-def _payment(context: PageContext, names: dict[str, str], each: Json) -> dict[str, Any]:
+def _payment(context: PageContext, names: dict[str, str], payment: Json) -> dict[str, Any]:
     return {
-        "number": each["number"],
-        "at": context.moment(each["at"]),
-        "at_sort": each["at"],
-        "task": names.get(each["task_id"], words.short(each["task_id"])),
-        "amount": words.credits(each["amount_microcredits"]),
-        "amount_sort": each["amount_microcredits"] / words.MICRO,
-        "because": each["because"].replace("µcr", "micro-credits"),
+        "number": payment["number"],
+        "at": context.moment(payment["at"]),
+        "at_sort": payment["at"],
+        "task": names.get(payment["task_id"], words.short(payment["task_id"])),
+        "amount": words.credits(payment["amount_microcredits"]),
+        "amount_sort": payment["amount_microcredits"] / words.MICRO,
+        "because": payment["because"].replace("µcr", "micro-credits"),
     }
 
 
-def _devices(context: PageContext, mine: Mine) -> None:
-    """The owner's devices; each is decided for in a browser linked on it."""
-    if len(mine.devices) < 2:
+def _devices(context: PageContext, own: OwnerData) -> None:
+    """Draw the owner's devices; each needs its own link for decisions."""
+    if len(own.devices) < 2:
         return
-    with card("My devices", "A link is good for the device it was made on: link this browser on each you decide for."):
-        for device in mine.devices:
+    with card("My devices", "A link covers one device. Link this browser on each device for which you decide."):
+        for device in own.devices:
             with ui.element("div").classes("c-row"):
-                text(device["name"], "c-any" + (" c-strong" if device["id"] == mine.device["id"] else ""))
+                text(device["name"], "c-any" + (" c-strong" if device["id"] == own.device["id"] else ""))
                 chip(device["state"])
-                text(f"last heard of {context.ago(device['last_seen_at'])}", "c-faint c-small")
+                text(f"last seen {context.ago(device['last_seen_at'])}", "c-faint c-small")

@@ -1,4 +1,4 @@
-"""On the owner's page: whom the device knows, by whom it is known, and taking leave of it all."""
+"""Owner's page: circle, identity, linked browsers, revoking and deleting the device."""
 
 from __future__ import annotations
 
@@ -9,68 +9,70 @@ from nicegui import ui
 
 from coterie.secure_sums.circle import fingerprint_words, invitation
 from services.console.components.actions import handler
-from services.console.components.blocks import button, card, facts, say, text
+from services.console.components.blocks import button, card, facts, text, text_element
 from services.console.components.contexts import PageContext
 from services.console.components.frame import leave as send_away
 from services.console.wire.platform import Json
 
 SHARING = {
-    "own": "the two devices of a tie alone",
-    "owners": "both owners' devices",
-    "all": "everybody on the platform",
+    "own": "only the two devices of a tie",
+    "owners": "the devices of both owners",
+    "all": "all devices on the platform",
 }
 STAYS = (
-    "The book keeps what was paid and the audit log what was done, under the device's bare id. What models have learnt "
-    "from the device stays in them: nobody can take it out again."
+    "The book keeps payments and the audit log keeps actions, both under the device's id only. What models have learnt "
+    "from the device stays in them and cannot be removed."
 )
 
 
-def circle(device: Json, link: Json | None) -> None:
-    """What other owners compare before they take the device into their circle, and who is in this one."""
+def draw_circle(device: Json, link: Json | None) -> None:
+    """Draw the fingerprint that other owners compare, and the device's own circle."""
     key = base64.b64decode(device["signing_key"])
-    with card("Fingerprint", "What another owner compares before their devices tell this one anything without noise."):
+    with card("Fingerprint", "Another owner compares this before their devices send to this one without noise."):
         text(fingerprint_words(key), "c-strong c-mono")
         _code(invitation(device["id"], key, device["owner_id"]))
         text(
-            "This is the key as the platform tells it. `coterie circle show` on the device tells the true one: if its "
-            "words differ from these, somebody is posing as your device. Others who scan this code believe the "
-            "platform; to believe you alone, let them scan it from the device (`--qr`).",
+            "The platform supplied this key. Compare it with `coterie circle show` on the device: if the words differ, "
+            "another key poses as your device. Owners who scan this code trust the platform; to avoid that, let them "
+            "scan it from the device (`--qr`).",
             "c-faint c-small",
         )
     if link is None:
         return
-    with card("My circle", "Whose keys you compared: what has no noise goes to these devices and to nobody else."):
-        say("ul", "", "c-people").props("data-note=circle")
+    with card("My circle", "Devices whose keys you compared. Only they receive anything without noise."):
+        text_element("ul", "", "c-people").props("data-note=circle")
         text("", "c-faint").props("data-note=alone")
         text("…", "c-faint c-small").props("data-note=state")
 
 
 def _code(content: str) -> None:
-    """A QR code, drawn here: nothing is asked of another host."""
+    """Draw a QR code locally, without another host."""
     image = ui.element("img").classes("c-code")
     image.props["src"] = segno.make(content, error="m").svg_data_uri(scale=4, border=2)
     image.props["alt"] = "The device's invitation into a circle, as a QR code"
 
 
-def identity(device: Json, owner: Json) -> None:
-    """Names and keys, as the platform knows them."""
+def draw_identity(device: Json, owner: Json) -> None:
+    """Draw names and keys as the platform knows them."""
     sharing = str(owner["sharing"])
-    with card("Who I am here"):
+    with card("Identity"):
         facts(
             [
                 ("Owner", owner["name"]),
-                ("Ties are shown to", SHARING.get(sharing, sharing)),
-                ("Key for signing", device["signing_key"]),
-                ("Key for letters", device["sealing_key"]),
+                ("Ties are visible to", SHARING.get(sharing, sharing)),
+                ("Signing key", device["signing_key"]),
+                ("Encryption key", device["sealing_key"]),
                 ("Keys changed", f"{device['key_version'] - 1} times"),
             ]
         )
 
 
-def leaving(context: PageContext, device: Json, links: list[Json]) -> None:
-    """PairingApi browsers, revoking and deleting."""
+def draw_leaving(context: PageContext, device: Json, links: list[Json]) -> None:
+    """Draw linked browsers, revoking and deleting."""
     if links:
-        with card("PairingApi browsers", "Each may decide for this device. On the device: coterie device unlink."):
+        with card(
+            "Linked browsers", "Each can decide for this device. To unlink on the device: coterie device unlink."
+        ):
             for link in links:
                 _link(context, device, link)
     if not context.person.link_id:
@@ -78,15 +80,15 @@ def leaving(context: PageContext, device: Json, links: list[Json]) -> None:
             text("On the device: coterie device pause --home FOLDER. It declines all work until coterie device resume.")
     with card("Leave"):
         text(
-            "Revoking ends the device's part in everything, at once and for good: its key stops and it is given no "
+            "Revoking ends the device's participation at once and permanently: its key stops working and it gets no "
             "more work. Its name and its ties stay."
         )
         button(
             "Revoke this device", "block", handler(context, lambda: _confirm(context, device, erase=False)), "c-danger"
         )
         text(
-            "Deleting revokes it too, and its name, profile, keys, ties and letters go; with your last device your own "
-            f"name. {STAYS}"
+            "Deleting also removes its name, profile, keys, ties and messages, and your name with your last device. "
+            f"{STAYS}"
         )
         button(
             "Delete this device", "delete", handler(context, lambda: _confirm(context, device, erase=True)), "c-danger"
@@ -106,10 +108,10 @@ def _link(context: PageContext, device: Json, link: Json) -> None:
 
 
 def _confirm(context: PageContext, device: Json, *, erase: bool) -> None:
-    title, told = (
-        (f"Delete “{device['name']}” for good?", STAYS)
+    title, consequence = (
+        (f"Delete “{device['name']}” permanently?", STAYS)
         if erase
-        else (f"Revoke “{device['name']}” for good?", "To take part again, the device must register anew.")
+        else (f"Revoke “{device['name']}” permanently?", "To take part again, the device must register again.")
     )
 
     async def go() -> None:
@@ -126,7 +128,7 @@ def _confirm(context: PageContext, device: Json, *, erase: bool) -> None:
 
     with ui.dialog(value=True) as dialog, ui.card():
         text(title, "c-strong")
-        text(f"This cannot be undone. {told}")
+        text(f"This cannot be undone. {consequence}")
         with ui.element("div").classes("c-row"):
             label, icon = ("Delete it", "delete") if erase else ("Revoke it", "block")
             button(label, icon, handler(context, go), "c-danger")

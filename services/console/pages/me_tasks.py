@@ -1,4 +1,4 @@
-"""On the owner's page: tasks that ask for the device, deciding about them, and who could see what it sent."""
+"""Owner's page: tasks open to the device, decisions about them, and who can see what it sent."""
 
 from __future__ import annotations
 
@@ -24,77 +24,79 @@ from services.console.wire.platform import Json
 REFRESH_SECONDS = 3.0
 MOST_TASKS, MOST_DECISIONS, SHOWN_DECISIONS = 40, 100, 6
 SIGN_SECONDS = 15.0
-ACTS = {"join": "Join", "refuse": "Take no part in", "pause": "Pause", "resume": "Work again"}
+ACTS = {"join": "Join", "refuse": "Refuse", "pause": "Pause", "resume": "Resume"}
 STATES = {"waiting": ("hourglass_empty", "info"), "done": ("check_circle", "good"), "refused": ("block", "bad")}
 
 
 class NotSigned(CoterieError):
-    """The browser could not sign."""
+    """The browser could not sign a decision."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Tasks that ask for the device, and what was decided lately, newest first."""
+class OpenRequests:
+    """Tasks open to the device, and recent decisions, newest first."""
 
     tasks: list[Json]
     decisions: list[Json]
     note: str
-    """What the device left for this browser, sealed."""
+    """Sealed note of the device for this browser."""
 
     def last(self, task_id: str) -> Json | None:
-        """The latest decision about a task."""
-        return next((decision for decision in self.decisions if decision["said"].get("task") == task_id), None)
+        """Return the latest decision about a task."""
+        return next((decision for decision in self.decisions if decision["decided"].get("task") == task_id), None)
 
     @property
     def is_paused(self) -> bool:
-        """Whether the last thing said about working, and done, was to pause."""
-        acts = (decision["said"].get("act") for decision in self.decisions if decision["state"] == "done")
+        """Whether the last decision that the device applied about working was to pause."""
+        acts = (decision["decided"].get("act") for decision in self.decisions if decision["state"] == "done")
         return next((act for act in acts if act in ("pause", "resume")), "") == "pause"
 
 
-async def asking(context: PageContext, joined: Collection[str], names: Mapping[str, str]) -> None:
-    """The cards of tasks that ask, of pausing and of what was decided; they follow the device's answers."""
-    view: View[Asked]
+async def draw_requests(context: PageContext, joined: Collection[str], names: Mapping[str, str]) -> None:
+    """Draw the cards of open tasks, pausing and decisions, and refresh them."""
+    view: View[OpenRequests]
 
     async def settle(**decided: str) -> None:
         await decide(context, **decided)
         await view.refresh()
 
-    def draw(found: Asked) -> None:
-        _tasks(context, found, joined, settle)
+    def draw(requests: OpenRequests) -> None:
+        _tasks(context, requests, joined, settle)
         if context.person.link_id:
-            _pause(context, found, settle)
-            _decided(context, found)
-            _unseal(context, found.note, names)
+            _pause(context, requests, settle)
+            _decided(context, requests)
+            _unseal(context, requests.note, names)
 
     view = View(context, lambda: _read(context), draw, every_seconds=REFRESH_SECONDS)
     await view.refresh()
 
 
 def _unseal(context: PageContext, note: str, names: Mapping[str, str]) -> None:
-    """Lets the browser read what the device told it alone, and fill it in."""
-    told = (json.dumps(item).replace("<", "\\u003c") for item in (context.person.link_id, note, dict(names)))
-    ui.run_javascript(f"coterieNote({', '.join(told)})")
+    """Let the browser decrypt the device's note and show its contents."""
+    arguments = (json.dumps(item).replace("<", "\\u003c") for item in (context.person.link_id, note, dict(names)))
+    ui.run_javascript(f"coterieNote({', '.join(arguments)})")
 
 
-async def _read(context: PageContext) -> Asked:
+async def _read(context: PageContext) -> OpenRequests:
     path = f"/v1/devices/{context.person.subject}"
     (tasks, _), (decisions, _), links = await asyncio.gather(
         context.platform.page("/v1/tasks", limit=MOST_TASKS),
         context.platform.page(f"{path}/decisions", limit=MOST_DECISIONS),
         context.platform.get(f"{path}/links"),
     )
-    told = next((str(link["note"]) for link in links["items"] if link["id"] == context.person.link_id), "")
-    asked = [_kept(task) for task in tasks if task["state"] in ("created", "running")]
-    return Asked(asked, [{**decision, "said": _said(decision["text"])} for decision in decisions], told)
+    sealed_note = next((str(link["note"]) for link in links["items"] if link["id"] == context.person.link_id), "")
+    open_tasks = [_shown_fields(task) for task in tasks if task["state"] in ("created", "running")]
+    return OpenRequests(
+        open_tasks, [{**decision, "decided": _parse_decision(decision["text"])} for decision in decisions], sealed_note
+    )
 
 
-def _kept(task: Json) -> Json:
-    """What the card shows of a task, so that it is not drawn anew with every round."""
+def _shown_fields(task: Json) -> Json:
+    """Return only the fields that the card shows, so that rounds do not cause a redraw."""
     return {name: task[name] for name in ("id", "state", "specification")}
 
 
-def _said(text: str) -> dict[str, Any]:
+def _parse_decision(text: str) -> dict[str, Any]:
     try:
         result = json.loads(text)
     except ValueError:
@@ -103,23 +105,23 @@ def _said(text: str) -> dict[str, Any]:
 
 
 async def decide(context: PageContext, **decided: str) -> None:
-    """Lets the browser sign a decision, and passes it on to the device."""
+    """Let the browser sign a decision, and send it to the device."""
     link = context.person.link_id
-    asked = f"return await coterieDecide({json.dumps(link)}, {json.dumps(decided)})"
-    signed = await ui.run_javascript(asked, timeout=SIGN_SECONDS)
+    script = f"return await coterieDecide({json.dumps(link)}, {json.dumps(decided)})"
+    signed = await ui.run_javascript(script, timeout=SIGN_SECONDS)
     if not isinstance(signed, dict) or "text" not in signed:
-        raise NotSigned(str((signed or {}).get("trouble") or "this browser could not sign; link it again"))
+        raise NotSigned(str((signed or {}).get("trouble") or "this browser could not sign the decision; link it again"))
     body = {"text": signed["text"], "signature": signed["signature"]}
     await context.platform.ask("POST", f"/v1/devices/{context.person.subject}/decisions", json=body)
-    ui.notify("Signed, and on its way to the device.", type="positive")
+    ui.notify("Signed and sent to the device.", type="positive")
 
 
-def _tasks(context: PageContext, found: Asked, joined: Collection[str], settle: Any) -> None:
-    with card("Tasks that ask for devices", "Your device joins what you approve, and nothing else."):
-        if not found.tasks:
-            empty("inbox", "Nobody asks at the moment.", "New tasks appear here with what they would learn and pay.")
-        for task in found.tasks:
-            _task(context, task, found.last(task["id"]), task["id"] in joined, settle)
+def _tasks(context: PageContext, requests: OpenRequests, joined: Collection[str], settle: Any) -> None:
+    with card("Open tasks", "Your device joins only the tasks you approve."):
+        if not requests.tasks:
+            empty("inbox", "No open tasks.", "New tasks appear here with their purpose and payment.")
+        for task in requests.tasks:
+            _task(context, task, requests.last(task["id"]), task["id"] in joined, settle)
 
 
 def _task(context: PageContext, task: Json, last: Json | None, joined: bool, settle: Any) -> None:
@@ -129,10 +131,10 @@ def _task(context: PageContext, task: Json, last: Json | None, joined: bool, set
     with ui.expansion(spec["name"], caption=caption).classes("c-ask"):
         facts(
             [
-                ("Learns", spec["description"] or "its publisher does not say"),
+                ("Learns", spec["description"] or "no description"),
                 ("Strategy", spec["preset"] or f"{spec['topology']}, {spec['privacy']}"),
                 *who_sees(spec),
-                *((what, said) for what, said in consequences(_asked(spec)) if what != "Cost"),
+                *((what, answer) for what, answer in consequences(_given_fields(spec)) if what != "Cost"),
                 ("Pays", _pay(spec)),
             ]
         )
@@ -144,25 +146,25 @@ def _task(context: PageContext, task: Json, last: Json | None, joined: bool, set
         with ui.element("div").classes("c-row"):
             join = handler(context, lambda: settle(act="join", task=task["id"], terms=terms))
             refuse = handler(context, lambda: settle(act="refuse", task=task["id"]))
-            if standing not in ("joined", "approved, waits for the device"):
+            if standing not in ("joined", "approved, waiting for the device"):
                 button("Approve", "check", join, "c-primary")
             if standing not in ("refused", "left, or refused"):
                 button("Leave" if joined or standing == "joined" else "Refuse", "block", refuse)
 
 
 def _standing(last: Json | None, joined: bool) -> str:
-    """What is known of the device's part in a task, in words."""
+    """Describe the device's participation in a task."""
     if last is None:
         return "joined" if joined else ""
-    act, state = last["said"].get("act"), last["state"]
+    act, state = last["decided"].get("act"), last["state"]
     if state == "refused":
-        return f"the device did not do so: {last['note']}"
+        return f"not applied: {last['note']}"
     if act == "join":
-        return "joined" if state == "done" else "approved, waits for the device"
+        return "joined" if state == "done" else "approved, waiting for the device"
     return "left, or refused" if joined else "refused"
 
 
-def _asked(spec: Json) -> Json:
+def _given_fields(spec: Json) -> Json:
     return {key: value for key, value in spec.items() if value not in ("", None)}
 
 
@@ -173,43 +175,43 @@ def _pay(spec: Json) -> str:
     return f"from an escrow of {words.credits(escrow)} credits, shared by all devices"
 
 
-def _pause(context: PageContext, found: Asked, settle: Any) -> None:
-    about = "A paused device declines all work, at once, until it works again."
+def _pause(context: PageContext, requests: OpenRequests, settle: Any) -> None:
+    about = "A paused device declines all work until you resume it."
     with card("Pause", about), ui.element("div").classes("c-row"):
-        if found.is_paused:
-            button("Work again", "play_arrow", handler(context, lambda: settle(act="resume")), "c-primary")
+        if requests.is_paused:
+            button("Resume the device", "play_arrow", handler(context, lambda: settle(act="resume")), "c-primary")
         else:
             button("Pause the device", "pause", handler(context, lambda: settle(act="pause")))
         text("", "c-faint c-small").props("data-note=paused")
 
 
-def _decided(context: PageContext, found: Asked) -> None:
-    if not found.decisions:
+def _decided(context: PageContext, requests: OpenRequests) -> None:
+    if not requests.decisions:
         return
-    names = {task["id"]: task["specification"]["name"] for task in found.tasks}
-    with card("What you decided"):
-        if any(decision["state"] == "waiting" for decision in found.decisions):
-            note("hourglass_empty", "Your device reads this while it runs: coterie device run --home FOLDER.")
+    names = {task["id"]: task["specification"]["name"] for task in requests.tasks}
+    with card("Your decisions"):
+        if any(decision["state"] == "waiting" for decision in requests.decisions):
+            note("hourglass_empty", "Your device reads decisions while it runs: coterie device run --home FOLDER.")
         with ui.element("div"):
-            for item in found.decisions[:SHOWN_DECISIONS]:
+            for item in requests.decisions[:SHOWN_DECISIONS]:
                 icon, tone = STATES.get(item["state"], ("help", "info"))
                 with ui.element("div").classes("c-item"):
                     ui.icon(icon).props("aria-hidden=true").style(f"color: var(--{tone})")
                     with ui.element("div"):
-                        task = item["said"].get("task", "")
+                        task = item["decided"].get("task", "")
                         about = names.get(task, words.short(task)) if task else ""
-                        text(f"{ACTS.get(item['said'].get('act'), 'Something')} {about}".strip())
-                        told = {"waiting": "waits for the device", "done": "the device did so"}.get(item["state"], "")
-                        said = f": {item['note']}" if item["note"] else ""
-                        told = told or "the device did not do so"
-                        text(f"{told}{said} · {context.ago(item['at'])}", "c-faint c-small")
+                        text(f"{ACTS.get(item['decided'].get('act'), 'Decision')} {about}".strip())
+                        outcome = {"waiting": "waiting for the device", "done": "applied"}.get(item["state"], "")
+                        reason = f": {item['note']}" if item["note"] else ""
+                        outcome = outcome or "not applied"
+                        text(f"{outcome}{reason} · {context.ago(item['at'])}", "c-faint c-small")
 
 
-def seen(context: PageContext, joined: list[tuple[Json, list[Json]]]) -> None:
-    """Who could see what the device sent, task by task."""
-    with card("Who could see what it sent"):
+def draw_visibility(context: PageContext, joined: list[tuple[Json, list[Json]]]) -> None:
+    """Draw who can see what the device sent, by task."""
+    with card("Who can see what it sent"):
         if not joined:
-            empty("visibility", "It has sent nothing yet.", "Approve a task to take part.")
+            empty("visibility", "The device has not sent anything yet.", "Approve a task to take part.")
         for task, rounds in joined:
             spec = task["specification"]
             delivered = sum(1 for item in rounds if item["state"] == "delivered")

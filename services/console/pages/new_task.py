@@ -1,4 +1,4 @@
-"""Publishing a task: a preset, the choices that alert, what they mean, and the model to begin with."""
+"""Publish a task: preset, choices, their consequences, and the initial model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from safetensors.numpy import save
 
 from coterie.errors import InvalidRequest
 from services.console.components.actions import handler, sentence
-from services.console.components.blocks import button, card, facts, heading, note, say, text
+from services.console.components.blocks import button, card, facts, heading, note, text, text_element
 from services.console.components.charts import palette
 from services.console.components.contexts import PageContext
 from services.console.components.forms import control
@@ -34,23 +34,38 @@ from services.console.domain.visibility import who_sees
 from services.console.wire.platform import Json
 
 MOST_MODEL_BYTES = 256 << 20
-NAME = Field("name", "Name", ("name",), "text", "", "Devices join by it.", required=True)
-ABOUT = Field("description", "Description", ("description",), "text", "", "What a device's owner reads before joining.")
+NAME = Field("name", "Name", ("name",), kind="text", default="", hint="Devices join by this name.", required=True)
+ABOUT = Field(
+    "description",
+    "Description",
+    ("description",),
+    kind="text",
+    default="",
+    hint="Owners read this before joining.",
+)
 
 WHO = {"open": "Any device", "owners": "Devices of certain owners", "devices": "Certain devices"}
-JOIN = Field("join_by", "Who may join", ("join_by",), "choice", "open", "Only they see the task.", options=WHO)
-INVITED = Field("invited", "Their ids", ("invited",), "text", "", "own_… or dev_…; none if any device may join.")
+JOIN = Field(
+    "join_by",
+    "Who may join",
+    ("join_by",),
+    kind="choice",
+    default="open",
+    hint="Only these devices see the task.",
+    options=WHO,
+)
+INVITED = Field(
+    "invited", "Their ids", ("invited",), kind="text", default="", hint="own_… or dev_…; empty if any device may join."
+)
 NAMING = (NAME, ABOUT, JOIN, INVITED)
 
 
 def add(pages: Pages) -> None:
-    """Registers the page."""
     pages.add("/tasks/new", "New task", STAFF, show)
 
 
 async def show(context: PageContext, preset: str = "fedavg") -> None:
-    """Draws the page."""
-    with heading("New task", "Choose a strategy; see what your choices mean before anything starts."):
+    with heading("New task", "Choose a strategy and see the consequences before the task starts."):
         pass
     contract = (await context.platform.contract())["components"]["schemas"]["NewTask"]["properties"]
     own = {} if context.is_admin else {"publisher": context.person.subject}
@@ -60,7 +75,7 @@ async def show(context: PageContext, preset: str = "fedavg") -> None:
 
 
 class Form:
-    """The form and what its choices mean."""
+    """The form and the consequences of its choices."""
 
     def __init__(self, context: PageContext, contract: Json, tasks: list[Json]) -> None:
         self._context, self._contract, self._tasks = context, contract, tasks
@@ -74,22 +89,20 @@ class Form:
         return BY_NAME[str(self._kind.value)]
 
     def build(self, preset: str) -> None:
-        """Draws everything for a preset."""
+        """Draw the form for a preset."""
         with ui.element("div").classes("c-split"):
             with ui.element("div").classes("c-stack").style("gap: var(--gap)"):
                 with card("Strategy"):
                     self._kind = ui.radio({item.name: item.title for item in PRESETS}, value=preset).props("inline")
                     self._about = text(BY_NAME[preset].about, "c-faint")
-                with card("What it is called"):
+                with card("Name"):
                     self._naming = ui.element("div").classes("c-grid").style("--least: 240px")
                 with card("Choices"):
                     self._place = ui.element("div").classes("c-grid").style("--least: 220px")
-                    self._auto = ui.checkbox("Start by itself as soon as enough devices have joined", value=True)
-                with card("Model to begin with"):
+                    self._auto = ui.checkbox("Start automatically when enough devices have joined", value=True)
+                with card("Initial model"):
                     self._models = ui.element("div").classes("c-stack")
-                with card(
-                    "Anything else", "Further keys of the specification as JSON; they are put over the choices above."
-                ):
+                with card("Advanced", "Further keys of the specification as JSON; they override the choices above."):
                     self._more = ui.textarea(placeholder='{"max_attempts": 5, "parameters": {"topology": {}}}')
                     self._more.props('outlined dense autogrow debounce=400 aria-label="Further keys as JSON"')
                     self._more.on_value_change(self._changed)
@@ -103,7 +116,7 @@ class Form:
         self._switch()
 
     def _switch(self) -> None:
-        """Another preset: its own fields, its own models; values of fields both have stay."""
+        """Show the fields and models of another preset; values of shared fields stay."""
         self._about.set_text(self._preset.about)
         for field in self._preset.fields:
             self._values[field.key] = field.default
@@ -122,28 +135,28 @@ class Form:
         self._models.clear()
         with self._models:
             if not self._preset.models:
-                text("A survey begins with nothing: its model is one number, made for you.", "c-faint")
+                text("A survey needs no initial model.", "c-faint")
                 return
             several = self._preset.models > 1
             wanted = "two or more safetensors files, one per model" if several else "a safetensors file"
-            text(f"Upload {wanted}, or begin where an earlier task stands now.", "c-faint")
+            text(f"Upload {wanted}, or continue from an earlier task.", "c-faint")
             upload = ui.upload(
                 label="Safetensors file", auto_upload=True, multiple=several, max_file_size=MOST_MODEL_BYTES
             ).props("accept=.safetensors flat bordered")
             upload.on_upload(handler(self._context, self._take))
-            upload.on_rejected(lambda: ui.notify("At most 256 MiB, and a .safetensors file.", type="negative"))
+            upload.on_rejected(lambda: ui.notify("Upload a .safetensors file of at most 256 MiB.", type="negative"))
             ended = {
                 task["id"]: f"{task['specification']['name']} (version of round {task['round']})"
                 for task in self._tasks
                 if task["model_digests"] and task["specification"]["preset"] != "survey"
             }
             self._reuse = ui.select({"": "–"} | ended, value="", label="Or the newest model of").props("outlined dense")
-            self._said = text("", "c-faint c-small")
+            self._upload_status = text("", "c-faint c-small")
 
     async def _take(self, event: events.UploadEventArguments) -> None:
         content = await event.file.read()
         self._uploaded[event.file.name] = await self._context.platform.upload_model(content)
-        self._said.set_text("Uploaded: " + ", ".join(self._uploaded))
+        self._upload_status.set_text("Uploaded: " + ", ".join(self._uploaded))
 
     def _changed(self) -> None:
         if self._fields and [item.key for item in shown(self._preset, self._values)] != self._fields:
@@ -152,21 +165,19 @@ class Form:
         with self._meaning:
             try:
                 spec = self._spec()
-                told = consequences(spec)
+                meanings = consequences(spec)
             except (ValueError, ArithmeticError, TypeError) as error:
-                note("edit", f"Not complete yet: {error}", "warn")
+                note("edit", f"Incomplete: {error}", "warn")
                 return
-            with card("What this means"):
-                for what, words_ in told:
+            with card("Consequences"):
+                for what, explanation in meanings:
                     with ui.element("div"):
-                        say("h3", what)
-                        text(words_)
-            with card("Who could see what"):
+                        text_element("h3", what)
+                        text(explanation)
+            with card("Who can see what"):
                 facts(who_sees(axes_of(spec)))
             if self._preset.name == "clusters" and self._context.is_admin:
-                with card(
-                    "Clusters it would begin with", "If the devices that are active now joined, by today's trust."
-                ):
+                with card("First clusters", "If all active devices joined, with today's trust."):
                     self._clusters = ui.element("div").classes("c-stack")
                     button("Ask the planner", "hub", handler(self._context, lambda: self._ask_planner(spec)))
 
@@ -178,11 +189,11 @@ class Form:
         drawing = draw_plan(plan_of(answer, graph, chosen), None, names)
         self._clusters.clear()
         with self._clusters:
-            network(palette(self._context.dark), drawing, f"Planned clusters: {drawing.said}", height=320)
+            network(palette(self._context.dark), drawing, f"Planned clusters: {drawing.summary}", height=320)
             payoff = sum(answer["payoff"]) / max(1, len(answer["payoff"]))
-            text(f"{drawing.said}. Mean payoff {payoff:.2f} points.", "c-small")
+            text(f"{drawing.summary}. Mean payoff {payoff:.2f} points.", "c-small")
             if len(chosen) == MOST_WHAT_IF:
-                text(f"Asked for the first {MOST_WHAT_IF} devices only.", "c-faint c-small")
+                text(f"Computed for the first {MOST_WHAT_IF} devices only.", "c-faint c-small")
 
     def _spec(self) -> Spec:
         name, about = str(self._values.get("name") or "").strip(), str(self._values.get("description") or "").strip()
@@ -192,9 +203,9 @@ class Form:
 
     async def _publish(self) -> None:
         self._problem.clear()
-        if [item for item in (*self._named, *self._controls) if not item.validate()]:  # all say what is wrong
+        if [item for item in (*self._named, *self._controls) if not item.validate()]:  # validates every field
             with self._problem:
-                note("edit", "Some fields need a change; each says which.", "warn")
+                note("edit", "Some fields are invalid; see the messages next to them.", "warn")
             return
         try:
             spec = self._spec()
@@ -213,5 +224,5 @@ class Form:
             return list(self._uploaded.values())
         task = next((item for item in self._tasks if item["id"] == self._reuse.value), None)
         if task is None:
-            raise ValueError("upload a model to begin with, or choose an earlier task's")
+            raise ValueError("upload an initial model, or choose an earlier task")
         return list(task["model_digests"])

@@ -1,4 +1,4 @@
-"""The start page: what runs, who is there, what was paid today, and what needs a person."""
+"""The start page: running tasks, devices online, payments of today, and alerts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from services.console.components.blocks import bar, card, chip, empty, grid, hea
 from services.console.components.contexts import PageContext
 from services.console.components.frame import STAFF, Pages
 from services.console.domain import words
-from services.console.domain.alerts import DECLINED, DISPUTED, Alert, Happening, list_alerts
+from services.console.domain.alerts import DECLINED, DISPUTED, Alert, TaskEvent, list_alerts
 from services.console.domain.limits import DEFAULT_LIMIT
 from services.console.domain.names import Names
 from services.console.wire.platform import Json
@@ -22,20 +22,19 @@ from services.console.wire.platform import Json
 REFRESH_SECONDS = 4.0
 RECENT_SECONDS = 7 * 86_400.0
 MOST_READ = 6
-"""Tasks whose newest events are looked through for disputes and for devices at their limit."""
+"""Number of tasks whose newest events are searched for disputes and devices at their limit."""
 EVENTS_BACK = 500
 MOST_DEVICES = 300
-"""Devices of running tasks with noise whose ε is looked at."""
+"""Largest number of devices whose ε is checked, in running tasks with noise."""
 
 
 def add(pages: Pages) -> None:
-    """Registers the page."""
     pages.add("/", "Overview", STAFF, show)
 
 
 @dataclass(frozen=True, slots=True)
 class OverviewData:
-    """What the page shows."""
+    """Data of the page."""
 
     tasks: list[Json]
     rounds: dict[str, Json | None]
@@ -48,14 +47,13 @@ class OverviewData:
 
 
 async def show(context: PageContext) -> None:
-    """Draws the page."""
-    with heading("Overview", "What runs now, and what needs a person."):
+    with heading("Overview", "Running tasks, devices, payments and alerts."):
         link_button("New task", "add", "/tasks/new", "c-primary")
-    await view(context, lambda: read(context), lambda found: draw(context, found), every_seconds=REFRESH_SECONDS)
+    await view(context, lambda: read(context), lambda data: draw(context, data), every_seconds=REFRESH_SECONDS)
 
 
 async def read(context: PageContext) -> OverviewData:
-    """Asks for everything at once."""
+    """Read all data of the page concurrently."""
     own = {} if context.is_admin else {"publisher": context.person.subject}
     tasks, _ = await context.platform.page("/v1/tasks", limit=100, **own)
     running = [task for task in tasks if task["state"] == "running"]
@@ -67,24 +65,43 @@ async def read(context: PageContext) -> OverviewData:
         _reports(context, running),
     )
     paid, count, outstanding, anomalies = money
-    builds, keys = await _ends(context)
-    alerts = list_alerts(tasks, names, anomalies, time.time(), RECENT_SECONDS, events, builds, keys, reports)
+    builds, keys = await _expiry_data(context)
+    alerts = list_alerts(
+        tasks,
+        names,
+        anomalies,
+        now=time.time(),
+        recent_seconds=RECENT_SECONDS,
+        events=events,
+        builds=builds,
+        keys=keys,
+        reports=reports,
+    )
     waiting = [task for task in tasks if task["state"] in ("running", "created")]
-    return OverviewData(waiting, rounds, names.online(time.time()), names.active(), paid, count, outstanding, alerts)
+    return OverviewData(
+        tasks=waiting,
+        rounds=rounds,
+        online=names.online(time.time()),
+        active=names.active(),
+        paid_today=paid,
+        payments_today=count,
+        outstanding=outstanding,
+        alerts=alerts,
+    )
 
 
 async def _names(context: PageContext) -> Names:
     return await context.app.directory.names(context.platform) if context.is_admin else Names()
 
 
-async def _ends(context: PageContext) -> tuple[Json, list[Json]]:
-    """What says when certificates and API keys end; for admins."""
+async def _expiry_data(context: PageContext) -> tuple[Json, list[Json]]:
+    """Return builds with their certificates, and API keys; empty for publishers."""
     if not context.is_admin:
         return {}, []
-    told, keys = await asyncio.gather(
+    versions, keys = await asyncio.gather(
         context.platform.get("/v1/versions"), context.platform.all("/v1/keys", most=2_000)
     )
-    return dict(told["services"]), keys
+    return dict(versions["services"]), keys
 
 
 async def _open_rounds(context: PageContext, tasks: list[Json]) -> dict[str, Json | None]:
@@ -93,13 +110,12 @@ async def _open_rounds(context: PageContext, tasks: list[Json]) -> dict[str, Jso
             return None
         return dict((await context.platform.get(f"/v1/tasks/{task['id']}/rounds/{task['round']}"))["round"])
 
-    found = await asyncio.gather(*(newest(task) for task in tasks))
-    return {task["id"]: each for task, each in zip(tasks, found, strict=True)}
+    current_rounds = await asyncio.gather(*(newest(task) for task in tasks))
+    return {task["id"]: current for task, current in zip(tasks, current_rounds, strict=True)}
 
 
-async def _events(context: PageContext, tasks: list[Json]) -> list[Happening]:
-    """Objections to heads' verdicts, and work that was declined, among the newest events of the newest tasks that can
-    have such: in clusters, or with noise."""
+async def _events(context: PageContext, tasks: list[Json]) -> list[TaskEvent]:
+    """Return disputed verdicts and declined work among the newest events of recent tasks with clusters or noise."""
     since = time.time() - RECENT_SECONDS
     read = [
         task
@@ -117,7 +133,7 @@ async def _events(context: PageContext, tasks: list[Json]) -> list[Happening]:
 
 
 async def _reports(context: PageContext, running: list[Json]) -> list[Json]:
-    """What devices of running tasks with noise have spent, at the δ of the limit they begin with; for admins."""
+    """Return privacy reports of devices in running tasks with noise, at the δ of the default limit; for admins."""
     if not context.is_admin:
         return []
     lists = await asyncio.gather(
@@ -136,7 +152,7 @@ def _has_noise(task: Json) -> bool:
 
 
 async def _money(context: PageContext, tasks: list[Json]) -> tuple[int, int, int, list[str]]:
-    """Paid today, in how many payments, still in escrow, and what looks odd."""
+    """Return micro-credits paid today, number of payments, micro-credits in escrow, and anomalies."""
     midnight = datetime.now(context.zone).replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
     if context.is_admin:
         payments, summary = await asyncio.gather(
@@ -159,30 +175,30 @@ async def _money(context: PageContext, tasks: list[Json]) -> tuple[int, int, int
     )
 
 
-def draw(context: PageContext, found: OverviewData) -> None:
-    """Tiles, running tasks, alerts."""
-    running = sum(1 for task in found.tasks if task["state"] == "running")
+def draw(context: PageContext, data: OverviewData) -> None:
+    """Draw tiles, tasks and alerts."""
+    running = sum(1 for task in data.tasks if task["state"] == "running")
     with grid(190, even=True):
-        tile("Running tasks", str(running), f"{len(found.tasks) - running} waiting to start", "/tasks")
+        tile("Running tasks", str(running), f"{len(data.tasks) - running} waiting to start", "/tasks")
         if context.is_admin:
-            about = f"of {words.count(found.active, 'active device')}, heard of within 2 min"
-            tile("Devices online", f"{found.online:,}", about, "/trust")
-        about = f"credits in {words.count(found.payments_today, 'payment')}"
-        tile("Paid today", words.credits(found.paid_today, places=2), about, "/payments")
-        tile("In escrow", words.credits(found.outstanding, places=2), "credits set aside for tasks", "/payments")
+            about = f"of {words.count(data.active, 'active device')}, seen within 2 min"
+            tile("Devices online", f"{data.online:,}", about, "/trust")
+        about = f"credits in {words.count(data.payments_today, 'payment')}"
+        tile("Paid today", words.credits(data.paid_today, places=2), about, "/payments")
+        tile("In escrow", words.credits(data.outstanding, places=2), "credits set aside for tasks", "/payments")
     with grid(420):
-        with card("Tasks under way"):
-            _tasks(found)
-        with card("Needs a person", "From the last seven days."):
-            _alerts(context, found.alerts)
+        with card("Active tasks"):
+            _tasks(data)
+        with card("Needs attention", "From the last seven days."):
+            _alerts(context, data.alerts)
 
 
-def _tasks(found: OverviewData) -> None:
-    if not found.tasks:
-        empty("model_training", "Nothing runs at the moment.", "Publish a task: choose a preset and give it a model.")
+def _tasks(data: OverviewData) -> None:
+    if not data.tasks:
+        empty("model_training", "No active tasks.", "Publish a task: choose a preset and upload a model.")
         return
-    for task in found.tasks[:12]:
-        spec, now = task["specification"], found.rounds.get(task["id"])
+    for task in data.tasks[:12]:
+        spec, now = task["specification"], data.rounds.get(task["id"])
         with ui.element("div").classes("c-stack").style("gap: 5px"):
             with ui.element("div").classes("c-row"):
                 link(spec["name"], f"/tasks/{task['id']}").style("font-weight: 500")
@@ -198,15 +214,15 @@ def _tasks(found: OverviewData) -> None:
 
 
 def _progress(task: Json, now: Json | None) -> str:
-    told = f"round {task['round']} of {task['specification']['rounds']}"
+    progress = f"round {task['round']} of {task['specification']['rounds']}"
     if now is None:
-        return told
-    return f"{told} · {now['delivered']} of {now['participants']} delivered, {now['quorum']} needed"
+        return progress
+    return f"{progress} · {now['delivered']} of {now['participants']} delivered, {now['quorum']} needed"
 
 
 def _alerts(context: PageContext, alerts: list[Alert]) -> None:
     if not alerts:
-        empty("task_alt", "Nothing needs you.", "Failed tasks, changed keys and odd payments appear here.")
+        empty("task_alt", "All clear.", "Failed tasks, changed keys and odd payments appear here.")
         return
     with ui.element("div"):
         for alert in alerts[:12]:

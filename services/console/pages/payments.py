@@ -1,4 +1,4 @@
-"""Payments: what was paid to whom and why, accounts with their statements, prices, and whether the book is sound."""
+"""Payments: summary, list, prices, accounts with statements, and verification of the book."""
 
 from __future__ import annotations
 
@@ -24,22 +24,21 @@ TABS = {
 
 
 def add(pages: Pages) -> None:
-    """Registers the page."""
     pages.add("/payments", "Payments", STAFF, show_page)
 
 
 async def show_page(context: PageContext, show: str = "summary", account: str = "", task: str = "") -> None:
-    """Draws the page; `account` opens a statement, `task` narrows lists."""
+    """Draw the page; `account` opens a statement, `task` filters lists."""
     with heading("Payments", "All amounts are in credits."):
         pass
     names, tasks = await asyncio.gather(_names(context), _tasks(context))
     chosen = "accounts" if account else "summary" if show == "odd" or show not in TABS else show
-    mine = [key for key in TABS if context.is_admin or key != "book"]
+    tabs_shown = [key for key in TABS if context.is_admin or key != "book"]
     with ui.tabs().props("no-caps align=left inline-label dense outside-arrows mobile-arrows") as tabs:
-        for key in mine:
+        for key in tabs_shown:
             ui.tab(key, *TABS[key][:2])
     with ui.tab_panels(tabs, value=chosen, animated=False).props("keep-alive") as panels:
-        places = {key: ui.tab_panel(key) for key in mine}
+        places = {key: ui.tab_panel(key) for key in tabs_shown}
     drawn: set[str] = set()
 
     async def open_tab() -> None:

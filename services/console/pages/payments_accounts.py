@@ -1,4 +1,4 @@
-"""Accounts with their statements, and the check of the whole book."""
+"""Accounts with their statements, and verification of the book."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ KINDS = {
 MOST_ACCOUNTS = 2_000
 MOST_POSTINGS = 500
 COLUMNS = (
-    Column("whose", "Whose", "link"),
+    Column("whose", "Holder", "link"),
     Column("balance", "Balance, credits", "number"),
     Column("opened", "Opened"),
     Column("account", "Account"),
 )
 POSTINGS = (
     Column("at", "When"),
-    Column("kind", "What"),
+    Column("kind", "Kind"),
     Column("amount", "Credits", "number"),
     Column("balance", "Balance", "number"),
     Column("note", "Remark", wrap=True),
@@ -41,25 +41,25 @@ POSTINGS = (
 )
 
 
-async def show(context: PageContext, names: Names, tasks: Mapping[str, Task], asked: Mapping[str, str]) -> None:
-    """The list for admins, the own account for publishers; a statement when one is asked for."""
-    if asked["account"]:
-        await _statement(context, asked["account"], names, tasks)
+async def show(context: PageContext, names: Names, tasks: Mapping[str, Task], query: Mapping[str, str]) -> None:
+    """Draw all accounts for admins, the own account for publishers, and the requested statement."""
+    if query["account"]:
+        await _statement(context, query["account"], names, tasks)
     if context.is_admin:
         await _list(context, names, tasks)
         return
-    if not asked["account"]:
+    if not query["account"]:
         await _statement(context, f"publisher:{context.person.subject}", names, tasks)
     escrows = [key for key, item in tasks.items() if item.specification.escrow_microcredits]
     with card("Escrows of your tasks"):
         if not escrows:
-            empty("account_balance", "None of your tasks has an escrow.", "Give a task an escrow when you publish it.")
+            empty("account_balance", "None of your tasks has an escrow.", "Set an escrow when you publish a task.")
         for key in escrows:
             link_button(tasks[key].specification.name, "savings", f"/payments?account=escrow:{key}")
 
 
 async def _list(context: PageContext, names: Names, tasks: Mapping[str, Task]) -> None:
-    with card("Accounts", "What everybody has. An account opens with its first posting."):
+    with card("Accounts", "Balances of all accounts. An account opens with its first posting."):
         select = ui.select(KINDS, value="", label="Kind").props("outlined dense").style("width: 200px")
         place = ui.element("div").classes("c-stack")
 
@@ -72,7 +72,7 @@ async def _list(context: PageContext, names: Names, tasks: Mapping[str, Task]) -
             rows = [_account(context, names, tasks, item) for item in result]
             nothing = (
                 "account_balance",
-                "There is no such account.",
+                "No accounts of this kind.",
                 "Deposit credits with `coterie payments deposit`.",
             )
             table(COLUMNS, rows, label="Accounts", nothing=nothing, search=True, csv_name="accounts.csv")
@@ -81,20 +81,20 @@ async def _list(context: PageContext, names: Names, tasks: Mapping[str, Task]) -
     select.on_value_change(handler(context, draw))
 
 
-def _account(context: PageContext, names: Names, tasks: Mapping[str, Task], each: Account) -> dict[str, Any]:
+def _account(context: PageContext, names: Names, tasks: Mapping[str, Task], account: Account) -> dict[str, Any]:
     return {
-        "id": each.id,
-        "whose": whose(each.id, names, tasks),
-        "whose_href": f"/payments?account={each.id}",
-        "balance": words.credits(each.balance_microcredits),
-        "balance_sort": each.balance_microcredits / words.MICRO,
-        "opened": context.moment(each.opened_at),
-        "account": each.id,
+        "id": account.id,
+        "whose": whose(account.id, names, tasks),
+        "whose_href": f"/payments?account={account.id}",
+        "balance": words.credits(account.balance_microcredits),
+        "balance_sort": account.balance_microcredits / words.MICRO,
+        "opened": context.moment(account.opened_at),
+        "account": account.id,
     }
 
 
 def whose(account_id: str, names: Names, tasks: Mapping[str, Task]) -> str:
-    """Whose an account is, with the names known here."""
+    """Return the holder of an account, by name where it is known."""
     kind, _, rest = account_id.partition(":")
     if kind == "escrow" and rest in tasks:
         return f"escrow of {tasks[rest].specification.name}"
@@ -113,33 +113,33 @@ async def _statement(context: PageContext, account: str, names: Names, tasks: Ma
     with card(f"Statement: {whose(account, names, tasks)}", about):
         with ui.element("div").classes("c-row"):
             text(f"Balance {words.credits(result.account.balance_microcredits)} credits", "c-strong")
-            link_button("CSV of all", "download", f"/files/statements/{account}")
-        nothing = ("receipt_long", "Nothing was posted.", "Postings appear with deposits and settled rounds.")
+            link_button("Download CSV", "download", f"/files/statements/{account}")
+        nothing = ("receipt_long", "No postings yet.", "Postings appear with deposits and settled rounds.")
         table(POSTINGS, list(reversed(rows)), key="row", label="Statement", nothing=nothing, search=len(rows) > 12)
 
 
-def _posting(context: PageContext, each: Posting, balance: int) -> dict[str, Any]:
+def _posting(context: PageContext, posting: Posting, balance: int) -> dict[str, Any]:
     return {
-        "row": f"{each.entry}-{each.amount_microcredits}-{each.note}",
-        "at": context.moment(each.at),
-        "at_sort": each.at,
-        "kind": each.kind,
-        "amount": ("+" if each.amount_microcredits > 0 else "") + words.credits(each.amount_microcredits),
-        "amount_sort": each.amount_microcredits / words.MICRO,
+        "row": f"{posting.entry}-{posting.amount_microcredits}-{posting.note}",
+        "at": context.moment(posting.at),
+        "at_sort": posting.at,
+        "kind": posting.kind,
+        "amount": ("+" if posting.amount_microcredits > 0 else "") + words.credits(posting.amount_microcredits),
+        "amount_sort": posting.amount_microcredits / words.MICRO,
         "balance": words.credits(balance),
         "balance_sort": balance / words.MICRO,
-        "note": each.note,
-        "entry": each.entry,
+        "note": posting.note,
+        "entry": posting.entry,
     }
 
 
-async def show_book(context: PageContext, names: Names, tasks: Mapping[str, Task], asked: Mapping[str, str]) -> None:
-    """Adds the whole book up again, when asked to."""
+async def show_book(context: PageContext, names: Names, tasks: Mapping[str, Task], query: Mapping[str, str]) -> None:
+    """Draw the card that verifies the whole book on request."""
     with card(
         "The book",
-        "Double entry: every payment leaves one account and enters another, and each entry seals the one before.",
+        "Double entry: every payment debits one account and credits another. A hash chain protects the entries.",
     ):
-        text("The check adds every entry up again and follows the chain of hashes from the first to the last.")
+        text("The check recomputes every balance and verifies the hash chain from the first entry to the last.")
         place = ui.element("div").classes("c-stack")
 
         async def verify() -> None:
@@ -155,18 +155,18 @@ async def show_book(context: PageContext, names: Names, tasks: Mapping[str, Task
         button("Check the book", "fact_check", handler(context, verify), "c-primary")
 
 
-def _verdict(found: Verification) -> None:
-    if found.sound:
-        note("verified", "The book is sound: everything adds up and the chain is whole.", "good")
+def _verdict(verification: Verification) -> None:
+    if verification.sound:
+        note("verified", "The book is correct: all entries balance and the hash chain is intact.", "good")
     else:
-        note("error", "The book is not sound. Stop paying and find out why.", "bad")
-        for fault in found.faults:
+        note("error", "The book has errors. Stop payments and investigate.", "bad")
+        for fault in verification.faults:
             note("report", fault, "bad")
     facts(
         [
-            ("Entries", f"{found.entries:,}"),
-            ("Postings", f"{found.postings:,}"),
-            ("Took", words.span(found.seconds)),
-            ("Hash of the last entry", found.head),
+            ("Entries", f"{verification.entries:,}"),
+            ("Postings", f"{verification.postings:,}"),
+            ("Duration", words.span(verification.seconds)),
+            ("Hash of the last entry", verification.head),
         ]
     )

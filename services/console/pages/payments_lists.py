@@ -1,4 +1,4 @@
-"""Payments by task, by device, by round; what looks odd; the course of prices."""
+"""Payments by task, device and round, odd payments, and price history."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ PAYMENT_COLUMNS = (
     Column("because", "Why", wrap=True),
 )
 Tasks = Mapping[str, Task]
-Asked = Mapping[str, str]
+Query = Mapping[str, str]
 
 
-async def show_summary(context: PageContext, names: Names, tasks: Tasks, asked: Asked) -> None:
-    """Totals, top earners, cost by task, and what looks odd."""
+async def show_summary(context: PageContext, names: Names, tasks: Tasks, query: Query) -> None:
+    """Draw totals, top earners, cost by task, and odd payments."""
     summary = await _summary(context, tasks)
     with grid(200, even=True):
-        tile("Paid in all", words.credits(summary.paid_microcredits, places=2), "credits to devices")
+        tile("Paid in total", words.credits(summary.paid_microcredits, places=2), "credits to devices")
         tile("In escrow", words.credits(summary.outstanding_microcredits, places=2), "credits set aside for tasks")
         tile("Tasks that pay", str(len(summary.tasks)))
-        tile("Payments that look odd", str(len(summary.anomalies)), "far from the median of their round")
+        tile("Odd payments", str(len(summary.anomalies)), "far from the median of their round")
     if not summary.tasks:
         with card(label="Payments"):
-            empty("payments", "Nothing was paid yet.", "Payments appear when a task with escrow has settled a round.")
+            empty("payments", "No payments yet.", "Payments appear when a task with escrow settles a round.")
         return
     top = summary.earners[:MOST_BARS]
     with grid(440):
@@ -95,52 +95,52 @@ async def _summary(context: PageContext, tasks: Tasks) -> Summary:
     )
 
 
-def _cost(tasks: Tasks, each: TaskCost) -> dict[str, Any]:
-    task = tasks.get(each.task_id)
-    mean = each.paid_microcredits // max(1, each.rounds)
+def _cost(tasks: Tasks, cost: TaskCost) -> dict[str, Any]:
+    task = tasks.get(cost.task_id)
+    mean = cost.paid_microcredits // max(1, cost.rounds)
     return {
-        "id": each.task_id,
-        "task": task.specification.name if task else words.short(each.task_id),
-        "task_href": f"/tasks/{each.task_id}",
-        "paid": words.credits(each.paid_microcredits),
-        "paid_sort": each.paid_microcredits / words.MICRO,
-        "escrow": words.credits(each.escrow_microcredits),
-        "escrow_sort": each.escrow_microcredits / words.MICRO,
-        "rounds": each.rounds,
+        "id": cost.task_id,
+        "task": task.specification.name if task else words.short(cost.task_id),
+        "task_href": f"/tasks/{cost.task_id}",
+        "paid": words.credits(cost.paid_microcredits),
+        "paid_sort": cost.paid_microcredits / words.MICRO,
+        "escrow": words.credits(cost.escrow_microcredits),
+        "escrow_sort": cost.escrow_microcredits / words.MICRO,
+        "rounds": cost.rounds,
         "mean": words.credits(mean),
         "mean_sort": mean / words.MICRO,
     }
 
 
 def _odd(lines_: Sequence[str], names: Names, tasks: Tasks) -> None:
-    with card("What looks odd", "Far from the median of their round. Odd is not wrong: look at the reason given."):
+    with card("Odd payments", "Far from the median of their round. They can be correct: check the reason."):
         for line in lines_[:30]:
-            told = line
+            message = line
             for key, task in tasks.items():
-                told = told.replace(key, f"“{task.specification.name}”")
+                message = message.replace(key, f"“{task.specification.name}”")
             for key, device in names.devices.items():
-                if key in told:
-                    told = told.replace(key, str(device["name"]))
-            note("report", told, "warn")
+                if key in message:
+                    message = message.replace(key, str(device["name"]))
+            note("report", message, "warn")
         if len(lines_) > 30:
             text(f"and {len(lines_) - 30} more", "c-faint c-small")
 
 
-async def show_payments(context: PageContext, names: Names, tasks: Tasks, asked: Asked) -> None:
-    """The newest payments, of one task or all."""
-    options = {key: each.specification.name for key, each in tasks.items()}
+async def show_payments(context: PageContext, names: Names, tasks: Tasks, query: Query) -> None:
+    """Draw the newest payments of one task or all."""
+    options = {key: task.specification.name for key, task in tasks.items()}
     if not options:
         with card(label="Payments"):
-            empty("payments", "Nothing was paid yet.", "Payments appear when a task with escrow has settled a round.")
+            empty("payments", "No payments yet.", "Payments appear when a task with escrow settles a round.")
         return
     if context.is_admin:
         options = {"": "All tasks"} | options
-    chosen = asked["task"] if asked["task"] in options else next(iter(options))
-    with card("Payments", f"The newest {MOST_PAYMENTS}; the CSV has all of them."):
+    chosen = query["task"] if query["task"] in options else next(iter(options))
+    with card("Payments", f"The newest {MOST_PAYMENTS}; the CSV has all payments."):
         with ui.element("div").classes("c-row"):
             select = ui.select(options, value=chosen, label="Task", with_input=True).props("outlined dense")
             select.style("width: 260px")
-            sheet = link_button("CSV of all", "download", f"/files/payments?task={chosen}")
+            sheet = link_button("Download CSV", "download", f"/files/payments?task={chosen}")
         place = ui.element("div").classes("c-stack")
 
     async def draw() -> None:
@@ -150,7 +150,7 @@ async def show_payments(context: PageContext, names: Names, tasks: Tasks, asked:
         result = await context.platform.read_page(Payment, "/v1/payments", task=task, limit=MOST_PAYMENTS)
         place.clear()
         with place:
-            nothing = ("payments", "Nothing was paid.", "Payments appear when a round is settled.")
+            nothing = ("payments", "No payments.", "Payments appear when a round is settled.")
             rows = [_payment(context, names, tasks, item) for item in result]
             table(PAYMENT_COLUMNS, rows, key="number", label="Payments", nothing=nothing, search=len(rows) > 12)
 
@@ -158,38 +158,38 @@ async def show_payments(context: PageContext, names: Names, tasks: Tasks, asked:
     select.on_value_change(handler(context, draw))
 
 
-def _payment(context: PageContext, names: Names, tasks: Tasks, each: Payment) -> dict[str, Any]:
-    task = tasks.get(each.task_id)
+def _payment(context: PageContext, names: Names, tasks: Tasks, payment: Payment) -> dict[str, Any]:
+    task = tasks.get(payment.task_id)
     return {
-        "number": each.number,
-        "at": context.moment(each.at),
-        "at_sort": each.at,
-        "task": task.specification.name if task else words.short(each.task_id),
-        "task_href": f"/tasks/{each.task_id}",
-        "round": each.round,
-        "device": names.device(each.device_id),
-        "amount": words.credits(each.amount_microcredits),
-        "amount_sort": each.amount_microcredits / words.MICRO,
-        "price": words.credits(each.price_microcredits) if each.price_microcredits else "–",
-        "price_sort": each.price_microcredits / words.MICRO,
-        "budget": words.number(each.budget) if each.budget else "–",
-        "budget_sort": each.budget,
-        "because": each.because.replace("µcr", "micro-credits"),
+        "number": payment.number,
+        "at": context.moment(payment.at),
+        "at_sort": payment.at,
+        "task": task.specification.name if task else words.short(payment.task_id),
+        "task_href": f"/tasks/{payment.task_id}",
+        "round": payment.round,
+        "device": names.device(payment.device_id),
+        "amount": words.credits(payment.amount_microcredits),
+        "amount_sort": payment.amount_microcredits / words.MICRO,
+        "price": words.credits(payment.price_microcredits) if payment.price_microcredits else "–",
+        "price_sort": payment.price_microcredits / words.MICRO,
+        "budget": words.number(payment.budget) if payment.budget else "–",
+        "budget_sort": payment.budget,
+        "because": payment.because.replace("µcr", "micro-credits"),
     }
 
 
-async def show_prices(context: PageContext, names: Names, tasks: Tasks, asked: Asked) -> None:
-    """How a task's prices went, round by round."""
+async def show_prices(context: PageContext, names: Names, tasks: Tasks, query: Query) -> None:
+    """Draw the price history of a task."""
     priced = {
-        key: each.specification.name
-        for key, each in tasks.items()
-        if each.specification.incentive != "none" and each.round
+        key: task.specification.name
+        for key, task in tasks.items()
+        if task.specification.incentive != "none" and task.round
     }
-    with card("Prices", f"What devices were offered, over the last {MOST_ROUNDS} rounds of a task."):
+    with card("Prices", f"Offers to devices in the last {MOST_ROUNDS} rounds of a task."):
         if not priced:
             empty("sell", "No task has quoted prices yet.", "Prices appear with the first round of a task that pays.")
             return
-        chosen = asked["task"] if asked["task"] in priced else next(iter(priced))
+        chosen = query["task"] if query["task"] in priced else next(iter(priced))
         select = ui.select(priced, value=chosen, label="Task", with_input=True).props("outlined dense")
         select.style("max-width: 260px")
         place = ui.element("div").classes("c-stack")

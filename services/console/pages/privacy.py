@@ -1,4 +1,4 @@
-"""Privacy: what each device has given away, as the platform accounts for it, and what its ε hides from whom."""
+"""Privacy: the ε that each device has reported, and what it protects."""
 
 from __future__ import annotations
 
@@ -22,32 +22,30 @@ from services.console.wire.platform import Json
 MOST_DEVICES = 500
 MOST_BARS = 25
 NOT_COUNTED = (
-    "These are the charges devices report with their noised releases. An update sent without noise to a head or "
-    "neighbour the owner trusts is in no ε; each device's own ledger lists it (`coterie privacy show`). A device's "
-    "limit is its owner's and stays on the device: the platform learns of it when the device declines work. Shares are "
-    f"of ε = {DEFAULT_LIMIT.epsilon:g} at δ = {words.number(DEFAULT_LIMIT.delta)}, the limit devices begin with, for "
-    "the same releases with what they hide replaced."
+    "Devices report these charges with noised releases. No ε includes updates sent without noise to a trusted head "
+    "or neighbour; the device's own ledger lists them (`coterie privacy show`). An owner's limit stays on the device: "
+    "the platform learns of it when the device declines work. Shares refer to the default limit, "
+    f"ε = {DEFAULT_LIMIT.epsilon:g} at δ = {words.number(DEFAULT_LIMIT.delta)}, for replacing one example."
 )
 COLUMNS = (
     Column("name", "Device", "link"),
     Column("owner", "Owner"),
     Column("here", "ε in this task", "number"),
     Column("rounds", "Rounds charged", "number"),
-    Column("unit", "Hides"),
+    Column("unit", "Protects"),
     Column("all", "ε over all tasks", "number"),
     Column("near", f"Of ε = {DEFAULT_LIMIT.epsilon:g}", "bar"),
-    Column("words", "What that promises", wrap=True),
+    Column("words", "Strength", wrap=True),
 )
 
 
 def add(pages: Pages) -> None:
-    """Registers the page."""
     pages.add("/privacy", "Privacy", ADMINS, show)
 
 
 async def show(context: PageContext, device: str = "", task: str = "") -> None:
-    """Draws the page: by task, or one device."""
-    with heading("Privacy", "What devices have given away, and what stays hidden."):
+    """Draw the page for all devices of a task, or for one device."""
+    with heading("Privacy", "What devices have spent, and what stays protected."):
         pass
     names = await context.app.directory.names(context.platform, fresh_seconds=60.0)
     if device:
@@ -56,9 +54,7 @@ async def show(context: PageContext, device: str = "", task: str = "") -> None:
     tasks = await context.platform.all("/v1/tasks", most=1_000)
     if not tasks:
         with card(label="Privacy"):
-            empty(
-                "shield", "Nothing was given away yet.", "Charges appear when devices deliver noised updates of a task."
-            )
+            empty("shield", "No charges yet.", "Charges appear when devices deliver noised updates of a task.")
         return
     chosen = next((item for item in tasks if item["id"] == task), tasks[0])
     options = {item["id"]: f"{item['specification']['name']} ({item['state']})" for item in tasks}
@@ -105,7 +101,7 @@ async def _task(context: PageContext, task: Json, names: Names) -> None:
         rows,
         key="device",
         label="Privacy by device",
-        nothing=("group_add", "Nobody has joined this task.", "Charges appear when devices deliver."),
+        nothing=("group_add", "No device has joined this task.", "Charges appear when devices deliver."),
         search=len(rows) > 12,
         csv_name=f"privacy-{task['specification']['name']}.csv",
     )
@@ -131,7 +127,7 @@ def _row(task: Json, report: Json, at_limit: Json, names: Names) -> dict[str, An
         "near": words.percent(share) if share else "–",
         "near_sort": share,
         "near_share": min(1.0, share),
-        "words": words.strength(report["epsilon"]) if report["tasks"] else "no charge was reported",
+        "words": words.strength(report["epsilon"]) if report["tasks"] else "no charge reported",
     }
 
 
@@ -156,11 +152,11 @@ async def _one_device(context: PageContext, device_id: str, names: Names) -> Non
                 [
                     ("ε in this task", words.epsilon(entry["epsilon"])),
                     ("Rounds charged", str(entry["rounds"])),
-                    ("Hides", unit),
+                    ("Protects", unit),
                     *who_sees(task["specification"]),
                 ]
             )
     if not report["tasks"]:
         with card(label="Privacy"):
-            empty("shield", "No charge was reported.", "Charges appear when the device delivers a noised update.")
+            empty("shield", "No charges yet.", "Charges appear when the device delivers a noised update.")
     text(NOT_COUNTED, "c-faint c-small")

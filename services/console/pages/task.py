@@ -1,4 +1,4 @@
-"""One task: how it goes, its plan, who contributes, what happened, its versions, and what was asked for."""
+"""One task: progress, plan, devices, events, model versions and settings."""
 
 from __future__ import annotations
 
@@ -32,12 +32,11 @@ TABS = {
 
 
 def add(pages: Pages) -> None:
-    """Registers the page."""
     pages.add("/tasks/{task_id}", "Task", STAFF, show)
 
 
 async def show(context: PageContext, task_id: str, tab: str = "progress") -> None:
-    """Draws the page and keeps it fresh while the task runs."""
+    """Draw the page and refresh it while the task runs."""
     watch = await Watch.of(context, task_id)
     names = await names_of(context, task_id)
     head = ui.element("div").classes("c-stack").style("gap: var(--gap)")
@@ -63,13 +62,13 @@ async def show(context: PageContext, task_id: str, tab: str = "progress") -> Non
         except CoterieError as error:
             away.clear()
             with away:
-                note("cloud_off", f"{sentence(error)} What is shown is from before.", "bad")
+                note("cloud_off", f"{sentence(error)} The page shows the last known state.", "bad")
 
     ui.timer(REFRESH_SECONDS, refresh, immediate=False)
 
 
 async def names_of(context: PageContext, task_id: str) -> Names:
-    """Names of the task's devices: admins know all; publishers those in their task's graph."""
+    """Return the names of the task's devices; publishers see those in their task's graph."""
     if context.is_admin:
         return await context.app.directory.names(context.platform)
     try:
@@ -101,7 +100,7 @@ async def _tabs(context: PageContext, watch: Watch, names: Names, chosen: str) -
 
 def _head(context: PageContext, watch: Watch) -> None:
     task, spec = watch.task, watch.spec
-    kind = f"Preset {spec.preset}" if spec.preset else "Own combination"
+    kind = f"Preset {spec.preset}" if spec.preset else "Custom combination"
     axes = f"topology {spec.topology}, privacy {spec.privacy}, incentive {spec.incentive}"
     with heading(spec.name, f"{kind}: {axes}"):
         chip(task.state)
@@ -124,9 +123,9 @@ def _bar(watch: Watch) -> None:
     now = watch.rounds.get(task.round)
     if task.state is TaskState.CREATED:
         joined, least = task.enrolled, spec.min_devices
-        start = "It then starts by itself." if spec.auto_start else "Then start it."
+        start = "It then starts automatically." if spec.auto_start else "Then start it."
         text(f"{joined} of at least {words.count(least, 'device')} have joined. {start}")
-        bar(joined / least, "Devices that joined")
+        bar(joined / least, "Joined devices")
         return
     done = sum(1 for item in watch.rounds.values() if item.state is RoundState.DONE)
     left = seconds_left(task, watch.in_order())
@@ -140,10 +139,10 @@ def _bar(watch: Watch) -> None:
         again = f", attempt {now.attempt}" if now.attempt > 1 else ""
         deadline = max(0.0, now.deadline_at - time.time())
         with ui.element("div").classes("c-row").style("justify-content: space-between"):
-            told = f"Round {now.number}{again} ({now.state}): {now.delivered} of {now.participants} delivered"
-            text(f"{told}, {now.quorum} needed", "c-num c-small")
+            progress = f"Round {now.number}{again} ({now.state}): {now.delivered} of {now.participants} delivered"
+            text(f"{progress}, {now.quorum} needed", "c-num c-small")
             if now.state is RoundState.OPEN:
-                text(f"open for {words.span(deadline)} more at most", "c-faint c-small c-num")
+                text(f"closes within {words.span(deadline)}", "c-faint c-small c-num")
         bar(share, "Delivered", thin=True, mark=now.quorum / max(1, now.participants))
 
 
@@ -156,11 +155,8 @@ async def _start(watch: Watch) -> None:
 def _confirm_cancel(context: PageContext, watch: Watch) -> None:
     with ui.dialog(value=True) as dialog, ui.card():
         text(f"Cancel “{watch.spec.name}”?", "c-strong")
-        text(
-            "The open round is abandoned, nobody is paid for it, and what is left in escrow goes back."
-            " This cannot be undone."
-        )
-        why = ui.input("Why (devices' owners read it)").props("outlined dense maxlength=2000").classes("w-full")
+        text("This abandons the open round without payment and returns the rest of the escrow. You cannot undo it.")
+        why = ui.input("Reason (visible to owners)").props("outlined dense maxlength=2000").classes("w-full")
 
         async def cancel() -> None:
             await context.platform.cancel_task(watch.id, str(why.value or ""))

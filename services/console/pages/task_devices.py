@@ -1,4 +1,4 @@
-"""Who takes part in a task: contributions round by round, and what each device was paid."""
+"""Devices of a task: contributions by round, and payments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COLUMNS = (
     Column("weight", "Weight", "number"),
     Column("size", "Sent", "number"),
     Column("at", "Delivered"),
-    Column("figures", "Its figures", wrap=True),
+    Column("figures", "Metrics", wrap=True),
     Column("note", "Remark", wrap=True),
 )
 JOINED = (
@@ -42,11 +42,11 @@ JOINED = (
 
 
 async def show(context: PageContext, watch: Watch, names: Names) -> None:
-    """Contributions of a round to choose, then everybody who joined."""
+    """Draw the contributions of a chosen round, and all joined devices."""
     rounds = sorted(watch.rounds, reverse=True)
-    with card("Contributions", "How much each device's update weighed in a round."):
+    with card("Contributions", "Weight of each device's update in a round."):
         if not rounds:
-            empty("groups", "Nobody has contributed yet.", "Contributions appear when the first round opens.")
+            empty("groups", "No contributions yet.", "Contributions appear when the first round opens.")
         else:
             select = ui.select(rounds, value=rounds[0], label="Round").props("outlined dense").style("width: 140px")
             place = ui.element("div").classes("c-stack")
@@ -66,7 +66,7 @@ async def show(context: PageContext, watch: Watch, names: Names) -> None:
 
 
 async def _heads(context: PageContext, watch: Watch, round_: Round) -> dict[str, str]:
-    """Whose member each device was, in clusters."""
+    """Return the head of each member; empty without clusters."""
     if watch.spec.topology != "clusters":
         return {}
     plan = await context.platform.read(Plan, f"/v1/tasks/{watch.id}/plan", version=round_.plan_version)
@@ -98,31 +98,34 @@ def _round(
         [_row(context, names, participation, share_of) for participation in participations],
         key="device",
         label=f"Contributions of round {number}",
-        nothing=("groups", "Nobody took part.", "The round had no participants."),
+        nothing=("groups", "No participants.", "No device took part in this round."),
         search=len(participations) > 12,
         csv_name=f"round-{number}.csv",
     )
 
 
-def _row(context: PageContext, names: Names, each: Participation, share_of: dict[str, float]) -> dict[str, Any]:
-    share = share_of.get(each.device_id, 0.0)
-    figures = ", ".join(f"{name} {words.number(value, 3)}" for name, value in sorted(each.metrics.items()))
+def _row(
+    context: PageContext, names: Names, participation: Participation, share_of: dict[str, float]
+) -> dict[str, Any]:
+    share = share_of.get(participation.device_id, 0.0)
+    figures = ", ".join(f"{name} {words.number(value, 3)}" for name, value in sorted(participation.metrics.items()))
     return {
-        "device": each.device_id,
-        "name": names.device(each.device_id),
-        "name_href": f"/trust?device={each.device_id}",
-        "role": each.role,
-        **state_cell("state", each.state),
+        "device": participation.device_id,
+        "name": names.device(participation.device_id),
+        "name_href": f"/trust?device={participation.device_id}",
+        "role": participation.role,
+        **state_cell("state", participation.state),
         "share": words.percent(share, 1),
         "share_share": share,
         "share_sort": share,
-        "weight": words.number(each.weight),
-        "weight_sort": each.weight,
-        "size": words.size(each.payload_bytes) if each.payload_bytes else "–",
-        "size_sort": each.payload_bytes,
-        "at": context.moment(each.delivered_at),
+        "weight": words.number(participation.weight),
+        "weight_sort": participation.weight,
+        "size": words.size(participation.payload_bytes) if participation.payload_bytes else "–",
+        "size_sort": participation.payload_bytes,
+        "at": context.moment(participation.delivered_at),
         "figures": figures or "–",
-        "note": each.note or (f"set aside by the rule: {each.excluded_because}" if each.excluded_because else ""),
+        "note": participation.note
+        or (f"excluded by the rule: {participation.excluded_because}" if participation.excluded_because else ""),
     }
 
 
@@ -146,13 +149,13 @@ async def _joined(context: PageContext, watch: Watch, names: Names) -> None:
         }
         for enrolment in enrolments
     ]
-    with card("Who joined", "Samples are what each device says it holds."):
+    with card("Joined devices", "Each device reports its number of samples."):
         table(
             JOINED,
             rows,
             key="device",
             label="Devices that joined",
-            nothing=("group_add", "Nobody has joined.", "Devices join with `coterie device run --task NAME`."),
+            nothing=("group_add", "No device has joined.", "Devices join with `coterie device run --task NAME`."),
             search=len(rows) > 12,
             csv_name="enrolments.csv",
         )

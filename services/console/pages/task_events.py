@@ -1,4 +1,4 @@
-"""What happened to a task, with filters."""
+"""Event log of a task, with filters."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ BAD = ("failed", "rejected", "suspicious", "refused", "dropped", "declined", "ca
 
 
 async def show(context: PageContext, watch: Watch, names: Names) -> None:
-    """The log, newest first, which goes on by itself."""
-    with card("Event log", "Newest first; it goes on by itself while the task runs."):
+    """Draw the log, newest first, and refresh it."""
+    with card("Event log", "Newest first; updates automatically while the task runs."):
         with ui.element("div").classes("c-row"):
             kind = ui.select({}, label="Kind", clearable=True).props("outlined dense").style("width: 200px")
             device = ui.select({}, label="Device", clearable=True, with_input=True).props("outlined dense")
@@ -67,12 +67,14 @@ def _fits(event: Event, kind: Any, device: Any, words_in: Any) -> bool:
     )
 
 
-def _log(context: PageContext, names: Names, found: list[Event], all_events: int) -> None:
-    if not found:
-        title = "Nothing fits these filters." if all_events else "Nothing happened yet."
-        empty("list_alt", title, "Clear a filter to see more." if all_events else "The log fills as the task goes on.")
+def _log(context: PageContext, names: Names, events: list[Event], all_events: int) -> None:
+    if not events:
+        title = "No event matches." if all_events else "No events yet."
+        empty(
+            "list_alt", title, "Clear a filter to see more." if all_events else "Events appear as the task progresses."
+        )
         return
-    for event in found[:MOST_SHOWN]:
+    for event in events[:MOST_SHOWN]:
         with ui.element("div").classes("c-item").style("padding: 7px 0"):
             bad = any(word in event.kind for word in BAD)
             icon = ui.icon(ICONS.get(event.kind.partition(".")[0], "circle")).props("aria-hidden=true")
@@ -86,5 +88,5 @@ def _log(context: PageContext, names: Names, found: list[Event], all_events: int
                     )
                     if event.device_id:
                         link(names.device(event.device_id), f"/trust?device={event.device_id}")
-    if len(found) > MOST_SHOWN:
-        text(f"The newest {MOST_SHOWN} of {len(found):,}. Narrow the filters to see others.", "c-faint c-small")
+    if len(events) > MOST_SHOWN:
+        text(f"The newest {MOST_SHOWN} of {len(events):,}. Narrow the filters to see others.", "c-faint c-small")

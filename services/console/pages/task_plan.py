@@ -1,4 +1,4 @@
-"""A task's plan, drawn over the trust graph and listed assignment by assignment."""
+"""A task's plan: drawn over the trust graph, and as a table of assignments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nicegui import ui
 from coterie.errors import CoterieError, NotFound
 from coterie.records import Cell
 from services.console.components.actions import handler
-from services.console.components.blocks import card, empty, facts, note, say
+from services.console.components.blocks import card, empty, facts, note, text_element
 from services.console.components.charts import palette
 from services.console.components.contexts import PageContext
 from services.console.components.network import network
@@ -35,13 +35,13 @@ COLUMNS = (
 CELL_COLUMNS = (
     Column("cell", "Cell"),
     Column("served", "Blocks in use", "number"),
-    Column("said", "In this plan", wrap=True),
+    Column("explanation", "In this plan", wrap=True),
     Column("now", "Now"),
 )
 
 
 async def show(context: PageContext, watch: Watch, names: Names) -> None:
-    """The newest plan; a plan made while the page is open is drawn when it comes."""
+    """Draw the newest plan, and redraw when a new one arrives."""
     place = ui.element("div").classes("c-stack").style("gap: var(--gap)")
     shown = {"version": -1}
 
@@ -51,17 +51,19 @@ async def show(context: PageContext, watch: Watch, names: Names) -> None:
             return
         shown["version"] = version
         plan, graph = await asyncio.gather(_plan(context, watch), _graph(context, watch))
-        living = await _living(context) if plan is not None and plan["topology"] == "cells" else frozenset()
+        stations = (
+            await _cells_with_station(context) if plan is not None and plan["topology"] == "cells" else frozenset()
+        )
         place.clear()
         with place:
-            _draw(context, watch, names, plan, graph, living)
+            _draw(context, watch, names, plan=plan, graph=graph, stations=stations)
 
     await draw()
-    watch.listeners.append(lambda: ui.timer(0.01, doing_quietly(draw), once=True) if not place.is_deleted else None)
+    watch.listeners.append(lambda: ui.timer(0.01, quiet_handler(draw), once=True) if not place.is_deleted else None)
 
 
-def doing_quietly(act: Any) -> Any:
-    """A refresh nobody asked for: it fails without a word, since the head of the page says what is wrong."""
+def quiet_handler(act: Any) -> Any:
+    """Wrap an automatic refresh: it ignores errors, because the header of the page shows them."""
 
     async def handle() -> None:
         try:
@@ -83,14 +85,14 @@ async def _graph(context: PageContext, watch: Watch) -> Graph | None:
     return await context.app.graphs.graph(context.platform, task=watch.id)
 
 
-async def _living(context: PageContext) -> frozenset[str]:
-    """Cells that a station serves now."""
+async def _cells_with_station(context: PageContext) -> frozenset[str]:
+    """Return the cells that a station serves now."""
     result = (await context.platform.get("/v1/cells"))["items"]
     return frozenset(cell.id for cell in map(Cell.from_json, result) if cell.station)
 
 
-def _cells(plan: Json, living: frozenset[str]) -> None:
-    with card("Cells", "Who decides which devices a cell serves: its station or the planner."):
+def _cells(plan: Json, stations: frozenset[str]) -> None:
+    with card("Cells", "Either its station or the planner decides which devices a cell serves."):
         table(
             CELL_COLUMNS,
             [
@@ -98,35 +100,35 @@ def _cells(plan: Json, living: frozenset[str]) -> None:
                     "cell": row.cell,
                     "served": f"{row.served} of {row.blocks}",
                     "served_sort": row.served,
-                    "said": row.said,
-                    "now": "a station serves it" if row.cell in living else "no station",
+                    "explanation": row.explanation,
+                    "now": "a station serves it" if row.cell in stations else "no station",
                 }
                 for row in stations_of(plan)
             ],
             key="cell",
             label="Cells",
-            nothing=("cell_tower", "The plan names no cell.", "Register one: coterie cells put."),
+            nothing=("cell_tower", "The plan has no cells.", "Register one with `coterie cells put`."),
         )
 
 
 def _draw(
-    context: PageContext, watch: Watch, names: Names, plan: Json | None, graph: Graph | None, living: frozenset[str]
+    context: PageContext, watch: Watch, names: Names, plan: Json | None, graph: Graph | None, stations: frozenset[str]
 ) -> None:
     if plan is None:
         with card(label="Plan"):
             empty(
                 "hub",
-                "There is no plan yet.",
-                "It is made when the first round opens, from who has joined and who trusts whom.",
+                "No plan yet.",
+                "The planner creates it when the first round opens, from the joined devices and their trust.",
             )
         return
     known = {item["device_id"]: names.device(item["device_id"]) for item in plan["assignments"]}
     drawing = draw_plan(plan, graph, known)
-    with card("Who exchanges with whom", f"Plan {plan['version']}: {drawing.said}."):
+    with card("Exchanges", f"Plan {plan['version']}: {drawing.summary}."):
         network(
             palette(context.dark),
             drawing,
-            f"Plan: {drawing.said}",
+            f"Plan: {drawing.summary}",
             on_node=handler(context, lambda kind, node: ui.navigate.to(f"/trust?device={node}&task={watch.id}")),
             on_link=handler(context, lambda a, b: ui.navigate.to(f"/trust?device={a}&peer={b}&task={watch.id}")),
             height=520,
@@ -134,14 +136,14 @@ def _draw(
         _legend(plan["topology"])
     _verdict(plan, names)
     if plan["topology"] == "cells":
-        _cells(plan, living)
-    with card("Seats", "Where everybody sits, and why."):
+        _cells(plan, stations)
+    with card("Assignments", "The role of each device, and the reason."):
         table(
             COLUMNS,
             [_row(assignment, names) for assignment in plan["assignments"]],
             key="device",
-            label="Seats",
-            nothing=("hub", "The plan is empty.", "Nobody takes part."),
+            label="Assignments",
+            nothing=("hub", "The plan is empty.", "No device takes part."),
             search=len(plan["assignments"]) > 8,
             csv_name=f"plan-{watch.spec.name}.csv",
         )
@@ -152,7 +154,7 @@ def _legend(topology: str) -> None:
         for mark, meaning in LEGENDS.get(topology, LEGENDS["star"]):
             with ui.element("span"):
                 ui.element("i").classes(f"m-{mark}")
-                say("span", meaning)
+                text_element("span", meaning)
 
 
 def _verdict(plan: Json, names: Names) -> None:
@@ -162,17 +164,18 @@ def _verdict(plan: Json, names: Names) -> None:
             gain = details.get("mean_payoff", 0.0) - details.get("mean_solo_payoff", 0.0)
             note(
                 "verified",
-                f"Stable: nobody gains by moving. The mean payoff is {gain:.2f} above that of being alone.",
+                "Individually stable: no device gains by a move that the receiving cluster accepts. "
+                f"The mean payoff is {gain:.2f} above the one without clusters.",
                 "good",
             )
         else:
-            note("warning", f"Not stable, says the checker: {details.get('blocking')}", "warn")
+            note("warning", f"Not individually stable: {details.get('blocking')}", "warn")
     if details.get("instead"):
-        note("warning", f"This round goes by matching and not by the policy: {details['instead']}.", "warn")
+        note("warning", f"This round uses matching instead of the policy: {details['instead']}.", "warn")
     rows = [
         (label, words.number(details[key]))
         for key, label in (
-            ("hitting_time", "Steps for news to cross the mesh (hitting time)"),
+            ("hitting_time", "Hitting time of the mesh, steps"),
             ("pseudo_training_time", "Pseudo training time, s"),
             ("dp_budget", "Devices that may add noise"),
             ("reward", "Reward of the schedule"),
@@ -180,18 +183,18 @@ def _verdict(plan: Json, names: Names) -> None:
         if isinstance(details.get(key), int | float)
     ]
     if plan["round_seconds"]:
-        rows.append(("A round should take", words.span(plan["round_seconds"])))
+        rows.append(("Expected round duration", words.span(plan["round_seconds"])))
     baselines = details.get("baselines") or {}
     rows += [
         (
-            f"The same with a {name} mesh",
+            f"Baseline: {name} mesh",
             f"{words.number(item['pseudo_training_time'])} s, {item['noised']:.0f} devices noised"
             + (f"; not chosen: {item['why_not']}" if item.get("why_not") else ""),
         )
         for name, item in baselines.items()
     ]
     if rows:
-        with card("The planner's figures"):
+        with card("Planner metrics"):
             facts(rows)
 
 

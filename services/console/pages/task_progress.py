@@ -1,4 +1,4 @@
-"""A task's curves and rounds."""
+"""Metrics and rounds of a task."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COLUMNS = (
     Column("state", "State", "chip"),
     Column("delivered", "Delivered", "bar"),
     Column("quorum", "Needed", "number"),
-    Column("took", "Took", "number"),
+    Column("took", "Duration", "number"),
     Column("opened", "Opened"),
     Column("plan", "Plan", "number"),
     Column("attempt", "Attempt", "number"),
@@ -31,10 +31,10 @@ COLUMNS = (
 
 
 async def show(context: PageContext, watch: Watch, names: Names) -> None:
-    """Curves of any metric, and the table of rounds."""
+    """Draw metric curves and the table of rounds."""
     board = _Curves(context, watch)
     watch.listeners.append(board.refresh)
-    place = card("Rounds", "Every round with its figures.")
+    place = card("Rounds", "All rounds with their metrics.")
     with place:
         rows = ui.element("div").classes("c-stack")
 
@@ -42,14 +42,14 @@ async def show(context: PageContext, watch: Watch, names: Names) -> None:
         rows.clear()
         with rows:
             for why in warnings_of(watch.events):
-                note("warning", f"The last round warns: {why}.", "warn")
+                note("warning", f"Warning of the last round: {why}.", "warn")
             _rounds(context, watch)
 
     draw_rounds()
     seen = {"state": _state(watch)}
 
     def when_changed() -> None:
-        if seen["state"] != _state(watch):  # deliveries alone do not redraw a table somebody may be reading
+        if seen["state"] != _state(watch):  # deliveries alone do not redraw the table
             seen["state"] = _state(watch)
             draw_rounds()
 
@@ -61,12 +61,12 @@ def _state(watch: Watch) -> list[tuple[int, str]]:
 
 
 class _Curves:
-    """Metric curves; new rounds are appended without drawing anything anew."""
+    """Metric curves; new rounds are appended without a redraw."""
 
     def __init__(self, context: PageContext, watch: Watch) -> None:
         self._context, self._watch = context, watch
         self._charts: dict[str, ui.echart] = {}
-        with card("Metrics", "Means over the devices of each round, of the model it began with."):
+        with card("Metrics", "Means over each round's devices, measured on the round's initial model."):
             self._select = ui.select([], multiple=True, label="Show").props("outlined dense use-chips")
             self._select.style("max-width: 100%; min-width: 220px")
             self._place = ui.element("div").classes("c-grid").style("--least: 380px")
@@ -81,7 +81,7 @@ class _Curves:
         rounds = self._watch.in_order()
         with self._place:
             if not self._select.options:
-                empty("show_chart", "No figures yet.", "Curves appear when the first round is done.")
+                empty("show_chart", "No metrics yet.", "Curves appear when the first round is done.")
             for name in self._select.value or []:
                 with ui.element("div"):
                     self._charts[name] = chart(self._options(rounds, name), f"{name} by round", height=260)
@@ -91,7 +91,7 @@ class _Curves:
         return lines(palette(self._context.dark), curves(rounds, name), across="round", up=head)
 
     def refresh(self) -> None:
-        """Adds what is new."""
+        """Add new rounds to the curves."""
         rounds = self._watch.in_order()
         names = metric_names(rounds)
         if names != self._select.options:
@@ -116,32 +116,32 @@ def _rounds(context: PageContext, watch: Watch) -> None:
         [_row(context, item, metrics) for item in rounds],
         key="number",
         label="Rounds",
-        nothing=("hourglass_empty", "No round has opened.", "The first one opens when the task starts."),
+        nothing=("hourglass_empty", "No rounds yet.", "The first one opens when the task starts."),
         csv_name=f"rounds-{watch.spec.name}.csv",
         per_page=12,
     )
 
 
-def _row(context: PageContext, each: Round, metrics: list[str]) -> dict[str, Any]:
-    took = each.done_at - each.opened_at if each.done_at else 0.0
+def _row(context: PageContext, round_: Round, metrics: list[str]) -> dict[str, Any]:
+    took = round_.done_at - round_.opened_at if round_.done_at else 0.0
     return {
-        "number": each.number,
-        **state_cell("state", each.state),
-        "delivered": f"{each.delivered} / {each.participants}" if each.participants else "–",
-        "delivered_share": each.delivered / max(1, each.participants),
-        "delivered_sort": each.delivered,
-        "quorum": each.quorum,
+        "number": round_.number,
+        **state_cell("state", round_.state),
+        "delivered": f"{round_.delivered} / {round_.participants}" if round_.participants else "–",
+        "delivered_share": round_.delivered / max(1, round_.participants),
+        "delivered_sort": round_.delivered,
+        "quorum": round_.quorum,
         "took": words.span(took) if took else "–",
         "took_sort": took,
-        "opened": context.moment(each.opened_at),
-        "opened_sort": each.opened_at,
-        "plan": each.plan_version,
-        "attempt": each.attempt,
+        "opened": context.moment(round_.opened_at),
+        "opened_sort": round_.opened_at,
+        "plan": round_.plan_version,
+        "attempt": round_.attempt,
     } | {
         key: value
         for number, name in enumerate(metrics[:6])
         for key, value in (
-            (f"m{number}", figure_of(each.metrics, name)),
-            (f"m{number}_sort", each.metrics.get(name, "")),
+            (f"m{number}", figure_of(round_.metrics, name)),
+            (f"m{number}_sort", round_.metrics.get(name, "")),
         )
     }

@@ -1,4 +1,4 @@
-"""A task's model versions with downloads, and what was asked for."""
+"""Model versions of a task with downloads, and its settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nicegui import ui
 
 from coterie.learning.metrics import headed
 from coterie.records import Model
-from services.console.components.blocks import card, facts, say
+from services.console.components.blocks import card, facts, text_element
 from services.console.components.contexts import PageContext
 from services.console.components.tables import Column, table
 from services.console.components.task_watch import Watch
@@ -20,9 +20,9 @@ from services.console.domain.names import Names
 COLUMNS = (
     Column("version", "Version", "number"),
     Column("line", "Model", "number"),
-    Column("figures", "Its figures", wrap=True),
-    Column("own", "Measured by its publisher", wrap=True),
-    Column("made", "Made"),
+    Column("figures", "Metrics", wrap=True),
+    Column("own", "Publisher's evaluation", wrap=True),
+    Column("made", "Created"),
     Column("size", "Size", "number"),
     Column("digest", "SHA-256"),
     Column("get", "Download", "link"),
@@ -30,7 +30,7 @@ COLUMNS = (
 
 
 async def show(context: PageContext, watch: Watch, names: Names) -> None:
-    """Every version, the newest first."""
+    """Draw all versions, the newest first."""
     place = ui.element("div")
 
     async def draw() -> None:
@@ -38,13 +38,13 @@ async def show(context: PageContext, watch: Watch, names: Names) -> None:
         place.clear()
         with (
             place,
-            card(
-                "Versions", "Version 0 is the model the task began with, n the one round n made. Files are safetensors."
-            ),
+            card("Versions", "Version 0 is the initial model, version n the result of round n. Files are safetensors."),
         ):
             better = watch.task.better
-            rows = [_row(context, each, better) for each in sorted(models, key=lambda item: (-item.version, item.line))]
-            nothing = ("inventory_2", "There is no version yet.", "The first is made by the first round.")
+            rows = [
+                _row(context, model, better) for model in sorted(models, key=lambda item: (-item.version, item.line))
+            ]
+            nothing = ("inventory_2", "No versions yet.", "The first round creates one.")
             table(COLUMNS, rows, key="key", label="Versions", nothing=nothing, csv_name="versions.csv")
 
     await draw()
@@ -60,31 +60,31 @@ async def show(context: PageContext, watch: Watch, names: Names) -> None:
 
 
 def _figures(metrics: Mapping[str, float], better: Mapping[str, str]) -> str:
-    told = (f"{headed(name, better)} {words.number(value, 3)}" for name, value in metrics.items())
-    return ", ".join(told) or "not measured"
+    figures = (f"{headed(name, better)} {words.number(value, 3)}" for name, value in metrics.items())
+    return ", ".join(figures) or "not measured"
 
 
-def _row(context: PageContext, each: Model, better: Mapping[str, str]) -> dict[str, Any]:
+def _row(context: PageContext, model: Model, better: Mapping[str, str]) -> dict[str, Any]:
     return {
-        "key": f"{each.line}-{each.version}",
-        "version": each.version,
-        "line": each.line,
-        "figures": _figures(each.metrics, better),
-        "own": _figures(each.evaluated, better),
-        "made": context.moment(each.created_at),
-        "size": words.size(each.size_bytes),
-        "size_sort": each.size_bytes,
-        "digest": f"{each.digest[:16]}…",
-        "digest_sort": each.digest,
+        "key": f"{model.line}-{model.version}",
+        "version": model.version,
+        "line": model.line,
+        "figures": _figures(model.metrics, better),
+        "own": _figures(model.evaluated, better),
+        "made": context.moment(model.created_at),
+        "size": words.size(model.size_bytes),
+        "size_sort": model.size_bytes,
+        "digest": f"{model.digest[:16]}…",
+        "digest_sort": model.digest,
         "get": "safetensors",
-        "get_href": f"/files/models/{each.digest}",
+        "get_href": f"/files/models/{model.digest}",
     }
 
 
 async def show_settings(context: PageContext, watch: Watch, names: Names) -> None:
-    """What was asked for, with every default filled in."""
+    """Draw the specification with all defaults."""
     task, spec = watch.task, watch.spec
-    with card("What was asked for", "With every default filled in."):
+    with card("Specification", "With all defaults."):
         facts(
             [
                 ("Id", task.id),
@@ -97,16 +97,16 @@ async def show_settings(context: PageContext, watch: Watch, names: Names) -> Non
                 ("Rounds", f"{spec.rounds}, each open for {words.span(spec.round_seconds)} at most"),
                 ("Devices", f"at least {spec.min_devices}, at most {spec.max_devices or 'all'} per round"),
                 ("Quorum", f"{words.percent(spec.quorum)} of a round's devices"),
-                ("Attempts", f"a round is opened again {max(0, spec.max_attempts)} times at most"),
-                ("Starts", "by itself" if spec.auto_start else "when somebody starts it"),
+                ("Attempts", f"a round is retried at most {words.count(max(0, spec.max_attempts), 'time')}"),
+                ("Starts", "automatically" if spec.auto_start else "manually"),
                 ("Seed", str(spec.seed)),
                 ("Created", context.moment(task.created_at)),
                 ("Started", context.moment(task.started_at)),
                 ("Ended", context.moment(task.ended_at)),
             ]
         )
-    for title, document in (("Training, as devices are told", spec.training), ("Parameters", spec.parameters)):
+    for title, document in (("Training configuration", spec.training), ("Parameters", spec.parameters)):
         with card(title):
-            say("pre", json.dumps(document, indent=2, ensure_ascii=False), "c-mono").style(
+            text_element("pre", json.dumps(document, indent=2, ensure_ascii=False), "c-mono").style(
                 "margin: 0; white-space: pre-wrap"
             )

@@ -29,27 +29,25 @@ COLUMNS = (
     Column("escrow", "Escrow, credits", "number"),
     Column("created", "Created"),
     Column("publisher", "Publisher"),
-    Column("reason", "How it ended", wrap=True),
+    Column("reason", "Reason", wrap=True),
 )
-NOTHING = ("model_training", "No task is here.", "Publish one with “New task”, or with `coterie task create`.")
+NOTHING = ("model_training", "No tasks yet.", "Publish one with “New task”, or with `coterie task create`.")
 
 
 def add(pages: Pages) -> None:
-    """Registers the page."""
     pages.add("/tasks", "Tasks", STAFF, show)
 
 
 async def show(context: PageContext, state: str = "") -> None:
-    """Draws the page."""
     chosen = {"state": state if state in STATES else ""}
-    with heading("Tasks", "Everything that was published." if context.is_admin else "What you published."):
+    with heading("Tasks", "All published tasks." if context.is_admin else "Your tasks."):
         link_button("New task", "add", "/tasks/new", "c-primary")
     with card(label="Tasks"):
         select = ui.select(STATES, value=chosen["state"], label="State").props("dense outlined").style("width: 180px")
         listing: View[list[Task]] = View(
             context,
             lambda: read(context, chosen["state"]),
-            lambda found: draw(context, found),
+            lambda tasks: draw(context, tasks),
             every_seconds=REFRESH_SECONDS,
         )
         await listing.refresh()
@@ -62,13 +60,12 @@ async def show(context: PageContext, state: str = "") -> None:
 
 
 async def read(context: PageContext, state: str) -> list[Task]:
-    """The newest tasks in a state."""
+    """Return the newest tasks in a state."""
     own = {} if context.is_admin else {"publisher": context.person.subject}
     return await context.platform.read_all(Task, "/v1/tasks", most=MOST_TASKS, state=state, **own)
 
 
 def draw(context: PageContext, tasks: list[Task]) -> None:
-    """The table."""
     columns = [item for item in COLUMNS if context.is_admin or item.name != "publisher"]
     table(
         columns,
@@ -81,7 +78,7 @@ def draw(context: PageContext, tasks: list[Task]) -> None:
 
 
 def row_of(context: PageContext, task: Task) -> dict[str, Any]:
-    """One task as a row."""
+    """Return a task as a table row."""
     spec = task.specification
     done = task.round if task.state is TaskState.FINISHED else max(0, task.round - 1)
     return {

@@ -1,4 +1,4 @@
-"""Trust: the graph of devices and ties, a device's profile, and why two devices trust each other."""
+"""Trust: the graph of devices and ties, device profiles, and explanations of ties."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from nicegui import ui
 
 from services.console.components.actions import handler
-from services.console.components.blocks import button, card, empty, heading, say, text
+from services.console.components.blocks import button, card, empty, heading, text, text_element
 from services.console.components.charts import palette
 from services.console.components.contexts import PageContext
 from services.console.components.frame import STAFF, Pages
@@ -28,13 +28,12 @@ MOST_DAYS = 90
 
 
 def add(pages: Pages) -> None:
-    """Registers the page."""
     pages.add("/trust", "Trust", STAFF, show)
 
 
 async def show(context: PageContext, task: str = "", device: str = "", peer: str = "") -> None:
-    """Draws the page; `device` opens a profile, with `peer` the explanation of their tie."""
-    with heading("Trust", "Who trusts whom, from what devices did together."):
+    """Draw the page; `device` opens a profile, with `peer` the explanation of their tie."""
+    with heading("Trust", "Trust between devices, computed from their interactions."):
         pass
     if not context.is_admin and not task:
         task = await _choose_task(context)
@@ -49,13 +48,13 @@ async def show(context: PageContext, task: str = "", device: str = "", peer: str
 
 
 async def _choose_task(context: PageContext) -> str:
-    """Publishers see the ties among the devices of one of their tasks."""
+    """Let publishers choose one of their tasks; they see the ties among its devices."""
     tasks, _ = await context.platform.page("/v1/tasks", publisher=context.person.subject)
     if not tasks:
         with card(label="Trust"):
             empty(
                 "hub",
-                "There is no graph yet.",
+                "No graph yet.",
                 "You see the ties among the devices of your tasks. Publish a task first.",
             )
         return ""
@@ -66,12 +65,12 @@ async def _choose_task(context: PageContext) -> str:
 
 
 async def owners_of(context: PageContext) -> dict[str, Json]:
-    """Owners by id, for those who may know them."""
+    """Return owners by id; empty for publishers."""
     return await context.app.directory.owners(context.platform) if context.is_admin else {}
 
 
 class Board:
-    """The graph with its controls on the left, what was clicked on the right."""
+    """The graph with its controls on the left, details on the right."""
 
     def __init__(self, context: PageContext, task: str) -> None:
         self._context, self._task = context, task
@@ -81,7 +80,7 @@ class Board:
         self._chart: ui.echart | None = None
 
     async def build(self) -> None:
-        """Draws controls at once; the graph as soon as the platform has answered."""
+        """Draw the page at once, and the graph when the platform has answered."""
         with ui.element("div").classes("c-split"):
             with card(label="Trust graph") as self._card:
                 with ui.element("div").classes("c-row") as self._controls:
@@ -89,12 +88,12 @@ class Board:
                 self._place = ui.element("div").classes("c-stack")
                 with self._place:
                     ui.skeleton(height="520px", animation="fade")
-                    text("Reading the graph …", "c-faint c-small")
+                    text("Loading the graph …", "c-faint c-small")
             with ui.element("div").classes("c-stack") as self._side, card(label="Details"):
                 empty(
                     "touch_app",
-                    "Click a device or a tie.",
-                    "Its profile, or why the two trust each other, is shown here.",
+                    "Select a device or a tie.",
+                    "This card then shows its profile or its explanation.",
                 )
         await ui.context.client.connected()
         await self._read()
@@ -118,17 +117,17 @@ class Board:
             by = ui.toggle({"community": "Communities", "owner": "Owners"}, value="community").props("no-caps dense")
             by.on_value_change(handler(context, lambda event: self._change(by=event.value, group=-1)))
             with ui.element("label").classes("c-small c-faint").style("flex: 1 1 110px; max-width: 150px"):
-                least_text = text("Ties of any trust")
+                least_text = text("Any trust")
                 least = ui.slider(min=0, max=0.95, step=0.05, value=0).props('aria-label="Least trust" debounce=100')
                 least.on_value_change(lambda event: least_text.set_text(_least_words(event.value)))
                 least.on_value_change(handler(context, lambda event: self._change(least=float(event.value))))
             with ui.element("label").classes("c-small c-faint").style("flex: 1 1 110px; max-width: 150px"):
-                self._when = text("As it is now")
+                self._when = text("Now")
                 past = ui.slider(min=-MOST_DAYS, max=0, step=1, value=0).props('aria-label="Days ago"')
                 past.on_value_change(lambda event: self._when.set_text(self._when_words(int(event.value))))
                 past.on("change", handler(context, lambda: self._travel(int(past.value))), args=[])
-            again = ui.button(icon="refresh", on_click=handler(context, self._anew), color=None)
-            again.props('flat round dense aria-label="Read the graph anew"').tooltip("Read anew")
+            again = ui.button(icon="refresh", on_click=handler(context, self._reload), color=None)
+            again.props('flat round dense aria-label="Reload the graph"').tooltip("Reload")
 
     def _suggest(self, typed: str) -> None:
         assert self._graph is not None
@@ -136,17 +135,17 @@ class Board:
         result = self._graph.search(typed, most=8)
         with self._hits:
             for number in result:
-                hit = say("button", self._graph.names[number], "c-peer")
-                hit.on("click", handler(self._context, partial(self._found, self._graph.ids[number])), args=[])
+                hit = text_element("button", self._graph.names[number], "c-peer")
+                hit.on("click", handler(self._context, partial(self._open_match, self._graph.ids[number])), args=[])
             if typed and not result:
-                text("No device is called so.", "c-faint c-small")
+                text("No device has this name.", "c-faint c-small")
 
-    async def _found(self, device_id: str) -> None:
+    async def _open_match(self, device_id: str) -> None:
         self._hits.clear()
         await self.focus(device_id)
 
     def _when_words(self, days: int) -> str:
-        return "As it is now" if not days else f"As it was {words.count(-days, 'day')} ago"
+        return "Now" if not days else f"{words.count(-days, 'day')} ago"
 
     def _change(self, **changes: Any) -> None:
         self._lens = replace(self._lens, **changes)
@@ -158,7 +157,7 @@ class Board:
         await self._read()
         self._draw()
 
-    async def _anew(self) -> None:
+    async def _reload(self) -> None:
         await self._read(fresh=True)
         self._draw()
 
@@ -166,35 +165,35 @@ class Board:
         assert self._graph is not None
         names = {owner_id: str(owner["name"]) for owner_id, owner in self._names.owners.items()}
         drawing = draw(self._graph, self._lens, names)
-        said = drawing.said + ("" if drawing.said.endswith(".") else ".")
+        summary = drawing.summary + ("" if drawing.summary.endswith(".") else ".")
         if self._chart is None or not drawing.nodes:
-            self._build_chart(drawing, said)
-        else:  # the chart that is there takes the new drawing: nothing flickers, and it is quick
+            self._build_chart(drawing, summary)
+        else:  # reuse the chart: faster, without flicker
             self._chart.options.clear()
             self._chart.options.update(options(palette(self._context.dark), drawing))
-            self._chart.props["aria-label"] = f"Trust graph: {said}"
+            self._chart.props["aria-label"] = f"Trust graph: {summary}"
             self._chart.update()
-            self._said.set_text(said)
-        self._everybody.set_visibility(self._lens.group >= 0 or bool(self._lens.device))
+            self._summary.set_text(summary)
+        self._all_devices.set_visibility(self._lens.group >= 0 or bool(self._lens.device))
 
-    def _build_chart(self, drawing: Drawing, said: str) -> None:
+    def _build_chart(self, drawing: Drawing, summary: str) -> None:
         self._place.clear()
         self._chart = None
         with self._place:
-            self._everybody = button("Back to everybody", "arrow_back", handler(self._context, self._back))
+            self._all_devices = button("Show all devices", "arrow_back", handler(self._context, self._back))
             if not drawing.nodes:
-                empty("hub", "Nobody is here yet.", "Devices appear when they register with an enrolment token.")
+                empty("hub", "No devices yet.", "Devices appear when they register with an enrolment token.")
                 return
             self._chart = network(
                 palette(self._context.dark),
                 drawing,
-                f"Trust graph: {said}",
+                f"Trust graph: {summary}",
                 on_node=handler(self._context, self._clicked),
                 on_link=handler(self._context, self.open_tie),
             )
-            self._said = text(said, "c-faint c-small")
-            self._said.props["data-said"] = ""
-            text("Width of a line: direct trust. Scroll to zoom, drag to move.", "c-faint c-small")
+            self._summary = text(summary, "c-faint c-small")
+            self._summary.props["data-summary"] = ""
+            text("Line width shows direct trust. Scroll to zoom, drag to move.", "c-faint c-small")
 
     def _back(self) -> None:
         self._change(device="", group=-1)
@@ -206,18 +205,18 @@ class Board:
             await self.focus(node)
 
     async def focus(self, device_id: str) -> None:
-        """Looks at one device: its ties in the graph, its profile beside it."""
+        """Select a device: draw its ties in the graph and its profile beside it."""
         self._change(device=device_id)
         with self._side:
             self._side.clear()
             await show_device(self._context, device_id, self._names, self._graph, self.open_tie)
 
     async def open_tie(self, a: str, b: str) -> None:
-        """Why two devices trust each other."""
+        """Show the explanation of a tie."""
         self._side.clear()
         with self._side:
             await show_tie(self._context, a, b, self._names, self._graph)
 
 
 def _least_words(value: float) -> str:
-    return "Ties of any trust" if not value else f"Ties of trust {value:.2f} and more"
+    return "Any trust" if not value else f"Trust at least {value:.2f}"

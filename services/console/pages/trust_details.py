@@ -1,4 +1,4 @@
-"""Beside the graph: a device's profile, and the story of a tie."""
+"""Device profiles and explanations of ties."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from services.console.wire.platform import Json
 MOST_PEERS = 15
 MOST_INTERACTIONS = 20
 STATES = {
-    "unconfirmed": " (unconfirmed: the other end has not reported it)",
-    "expired": " (does not count: the other end never reported it)",
-    "surplus": " (does not count: more than counts in a day)",
+    "unconfirmed": " (unconfirmed: the other device has not reported it)",
+    "expired": " (not counted: the other device never reported it)",
+    "surplus": " (not counted: above the daily cap)",
 }
-"""What is said of interactions that do not count."""
+"""Explanation of interactions that do not count."""
 
 
 async def show_device(
     context: PageContext, device_id: str, names: Names, graph: Graph | None, open_tie: Callable[[str, str], Any]
 ) -> None:
-    """A device's profile, those it trusts most, and what it did lately."""
+    """Draw a device's profile, its most trusted peers, and its recent interactions."""
     device, peers = await asyncio.gather(_device(context, device_id, graph), _peers(context, device_id, graph))
     with card(device["name"]):
         with ui.element("div").classes("c-row"):
@@ -40,7 +40,7 @@ async def show_device(
             [
                 ("Owner", names.owner(device["owner_id"])),
                 ("Brand and model", " ".join(filter(None, (device["brand"], device["model"]))) or "not given"),
-                ("Last heard of", context.ago(device["last_seen_at"])),
+                ("Last seen", context.ago(device["last_seen_at"])),
                 ("Registered", context.moment(device["registered_at"])),
                 ("Keys", f"version {device['key_version']}"),
                 ("Place", _place(device)),
@@ -51,10 +51,10 @@ async def show_device(
         if context.is_admin:
             link_button("Privacy spent", "shield", f"/privacy?device={device_id}")
             link_button("Earnings", "payments", f"/payments?account=device:{device_id}")
-    with card("Trusts most", "Trust goes from 0, not at all, to 1, fully."):
+    with card("Trusts most", "Trust ranges from 0 (none) to 1 (full)."):
         if not peers:
             text(
-                "It has no ties yet. Trust grows from what devices do together and how they behave in rounds.",
+                "No ties yet. Trust grows with interactions and good behaviour in rounds.",
                 "c-faint",
             )
         for peer in peers:
@@ -95,30 +95,33 @@ def _peer(context: PageContext, device_id: str, peer: Json, names: Names, open_t
 
 async def _history(context: PageContext, device_id: str, names: Names) -> None:
     items, _ = await context.platform.page("/v1/interactions", device_a=device_id, limit=MOST_INTERACTIONS)
-    with card("Lately", "What it did with others, newest first."):
+    with card("Recent interactions", "Newest first."):
         if not items:
-            text("Nothing was recorded.", "c-faint")
+            text("No interactions yet.", "c-faint")
         for item in items:
             _interaction(context, device_id, item, names)
 
 
-def _interaction(context: PageContext, device_id: str, each: Json, names: Names) -> None:
-    other = each["device_b"] if each["device_a"] == device_id else each["device_a"]
+def _interaction(context: PageContext, device_id: str, interaction: Json, names: Names) -> None:
+    other = interaction["device_b"] if interaction["device_a"] == device_id else interaction["device_a"]
     with ui.element("div").classes("c-item"):
-        good = each["positive"]
+        good = interaction["positive"]
         ui.icon("thumb_up" if good else "thumb_down").props("aria-hidden=true").style(
             f"color: var(--{'good' if good else 'bad'}); font-size: 18px"
         )
         with ui.element("div"):
-            did = each["kind"] or "interaction"
-            lasted = f", {words.span(each['duration_seconds'])}" if each["duration_seconds"] else ""
-            counts = STATES.get(each.get("state", ""), "")
+            did = interaction["kind"] or "interaction"
+            lasted = f", {words.span(interaction['duration_seconds'])}" if interaction["duration_seconds"] else ""
+            counts = STATES.get(interaction.get("state", ""), "")
             text(f"{did} with {names.device(other)} went {'well' if good else 'badly'}{lasted}{counts}")
-            text(f"{context.ago(each['at'])}{' · ' + each['note'] if each['note'] else ''}", "c-faint c-small")
+            text(
+                f"{context.ago(interaction['at'])}{' · ' + interaction['note'] if interaction['note'] else ''}",
+                "c-faint c-small",
+            )
 
 
 async def show_tie(context: PageContext, a: str, b: str, names: Names, graph: Graph | None) -> None:
-    """Why two devices trust each other, in words; admins also see the course of it."""
+    """Draw why two devices trust each other; admins also see the history."""
     with card(f"{names.device(a)} and {names.device(b)}"):
         if not context.is_admin:
             _tie_of_graph(a, b, graph)
@@ -130,12 +133,12 @@ async def show_tie(context: PageContext, a: str, b: str, names: Names, graph: Gr
         facts(
             [
                 ("Trust", words.number(pair["trust"], 3)),
-                ("Direct", f"{words.number(pair['direct'], 3)} from what they did together"),
-                ("By others", f"{words.number(pair['indirect'], 3)} along the best path"),
-                ("Went well", f"{pair['positive_count']:,}"),
-                ("Went badly", f"{pair['negative_count']:,}"),
-                ("Unconfirmed", f"{pair.get('unconfirmed_count', 0):,} wait for the other end"),
-                ("Last time", context.ago(pair["last_at"])),
+                ("Direct", f"{words.number(pair['direct'], 3)} from their interactions"),
+                ("Indirect", f"{words.number(pair['indirect'], 3)} along the best path"),
+                ("Positive", f"{pair['positive_count']:,}"),
+                ("Negative", f"{pair['negative_count']:,}"),
+                ("Unconfirmed", f"{pair.get('unconfirmed_count', 0):,} wait for the other device"),
+                ("Last interaction", context.ago(pair["last_at"])),
             ]
         )
         _path(pair, names)
@@ -157,10 +160,10 @@ def _tie_of_graph(a: str, b: str, graph: Graph | None) -> None:
     hits = ((graph.a == first) & (graph.b == second)) | ((graph.a == second) & (graph.b == first))
     for tie in hits.nonzero()[0]:
         trust = float(graph.trust[tie])
-        text(f"Their direct trust is {trust:.3f}: 0 is not at all, 1 is fully.")
+        text(f"Their direct trust is {trust:.3f}: 0 is none, 1 is full.")
         if graph.relations[tie]:
             text(f"Relations: {', '.join(graph.relations[tie])}.")
-    text("What they did together is for the two owners and for admins to see.", "c-faint c-small")
+    text("Only the two owners and admins see the interactions.", "c-faint c-small")
 
 
 def _path(pair: Json, names: Names) -> None:
@@ -173,8 +176,8 @@ def _path(pair: Json, names: Names) -> None:
 
 
 def _place(device: Json) -> str:
-    place = device["location"]
-    return f"{place['x_metres']:.0f} m, {place['y_metres']:.0f} m from the origin" if place else "not given"
+    location = device["location"]
+    return f"{location['x_metres']:.0f} m, {location['y_metres']:.0f} m from the origin" if location else "not given"
 
 
 def _link(device: Json) -> str:

@@ -1,4 +1,4 @@
-"""Names behind ids: devices and owners as admins see them, read anew every few seconds at most, shared by admins."""
+"""Names of devices and owners, cached for a few seconds and shared by all admins."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ FRESH_SECONDS = 15.0
 
 
 class Directory:
-    """The names, kept for a few seconds. Only admins may list devices and owners, so only they reach it."""
+    """Cache of names; only admins may list devices and owners, so only they may use it."""
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
         self._names = Names()
-        self._reading = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._owners: dict[str, Json] = {}
         self._owners_at = 0.0
-        self._reading_owners = asyncio.Lock()
+        self._owners_lock = asyncio.Lock()
 
     async def owners(self, platform: Platform, *, fresh_seconds: float = 300.0) -> dict[str, Json]:
-        """Owners by id."""
+        """Return the owners by id, at most `fresh_seconds` old."""
         self._require_admin(platform)
-        async with self._reading_owners:
+        async with self._owners_lock:
             if self._now() - self._owners_at > fresh_seconds:
                 owners = await platform.all("/v1/owners")
                 self._owners, self._owners_at = {owner["id"]: owner for owner in owners}, self._now()
         return self._owners
 
     async def names(self, platform: Platform, *, fresh_seconds: float = FRESH_SECONDS) -> Names:
-        """Everybody's names; read anew when what is known is older than `fresh_seconds`."""
+        """Return the names of all devices and owners, at most `fresh_seconds` old."""
         self._require_admin(platform)
-        async with self._reading:
+        async with self._lock:
             if self._now() - self._names.at > fresh_seconds:
                 devices, owners = await asyncio.gather(
                     platform.all("/v1/devices"), self.owners(platform, fresh_seconds=fresh_seconds)
@@ -48,4 +48,4 @@ class Directory:
     def _require_admin(platform: Platform) -> None:
         platform.require_session()
         if platform.person.role != "admin":
-            raise NotForYou("the list of all devices and owners is for admins")
+            raise NotForYou("only admins may list all devices and owners")

@@ -1,4 +1,4 @@
-"""Trust graphs, kept for a minute: reading one takes the platform seconds and is written in its audit log."""
+"""Trust graphs, cached for a minute: reading one takes the platform seconds and adds an audit entry."""
 
 from __future__ import annotations
 
@@ -14,29 +14,26 @@ from services.console.wire.platform import Platform
 
 FRESH_SECONDS = 60.0
 MOST_GRAPHS = 12
-Place = tuple[str, str, float]
+Key = tuple[str, str, float]
 
 
 class Graphs:
-    """Graphs by who may see them, of which task, as they were when.
-
-    Admins all see the same one; a publisher sees its own tasks' and shares them with nobody.
-    """
+    """Cache of graphs by viewer, task and time; admins share entries, each publisher has its own."""
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
-        self._known: LRUCache[Place, tuple[float, Graph]] = LRUCache(MOST_GRAPHS)
-        self._reading: WeakValueDictionary[Place, asyncio.Lock] = WeakValueDictionary()
+        self._cache: LRUCache[Key, tuple[float, Graph]] = LRUCache(MOST_GRAPHS)
+        self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
 
     async def graph(self, platform: Platform, *, task: str = "", at: float = 0.0, fresh: bool = False) -> Graph:
-        """The graph of a task's devices, or of all; `fresh` reads it anew."""
+        """Return the graph of a task's devices, or of all devices; `fresh` bypasses the cache."""
         platform.require_session()
         person = platform.person
-        place = ("admin" if person.role == "admin" else person.subject, task, at)
-        async with self._reading.setdefault(place, asyncio.Lock()):
-            known = self._known.get(place)
-            if known is None or fresh or (at == 0.0 and self._now() - known[0] > FRESH_SECONDS):
+        key = ("admin" if person.role == "admin" else person.subject, task, at)
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            cached = self._cache.get(key)
+            if cached is None or fresh or (at == 0.0 and self._now() - cached[0] > FRESH_SECONDS):
                 document = await platform.graph(task=task, at=at)
-                known = (self._now(), await asyncio.to_thread(Graph.of, document))
-                self._known[place] = known
-        return known[1]
+                cached = (self._now(), await asyncio.to_thread(Graph.of, document))
+                self._cache[key] = cached
+        return cached[1]

@@ -1,4 +1,4 @@
-"""Whose pages may speak to the console."""
+"""Origin checks and security headers."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ async def ask(app: Starlette, method: str, headers: dict[str, str] | None = None
 
 
 async def first_answer(app: Starlette, origin: str) -> str:
-    """The first thing a WebSocket is told."""
-    told: list[Any] = []
+    """Return the first message that a WebSocket receives."""
+    messages: list[Any] = []
 
     async def receive() -> dict[str, str]:
         return {"type": "websocket.connect"}
 
     async def send(message: Any) -> None:
-        told.append(message["type"])
+        messages.append(message["type"])
 
     headers = [(b"host", b"console.test"), (b"origin", origin.encode())]
     scope = {"type": "websocket", "path": "/ws", "raw_path": b"/ws", "query_string": b"", "headers": headers}
     await app({**scope, "subprotocols": [], "root_path": ""}, receive, send)
-    return str(told[0])
+    return str(messages[0])
 
 
-async def test_a_post_from_a_page_of_this_console_is_taken() -> None:
+async def test_a_post_from_a_page_of_this_console_is_accepted() -> None:
     assert (await ask(app_of(), "POST", {"Origin": "http://console.test"})).text == "page"
 
 
@@ -63,13 +63,13 @@ async def test_a_post_from_elsewhere_is_refused(origin: dict[str, str]) -> None:
     assert "another site" in answer.text
 
 
-async def test_with_an_address_of_its_own_the_host_header_decides_nothing() -> None:
+async def test_a_configured_address_overrides_the_host_header() -> None:
     app = app_of(url="https://console.example", https=True)
     assert (await ask(app, "POST", {"Origin": "http://console.test"})).status_code == 403
     assert (await ask(app, "POST", {"Origin": "https://console.example"})).status_code == 200
 
 
-async def test_a_socket_opens_for_a_signed_in_page_of_this_console_alone() -> None:
+async def test_a_socket_opens_only_for_signed_in_pages_of_this_console() -> None:
     assert await first_answer(app_of(), "http://console.test") == "websocket.accept"
     assert await first_answer(app_of(), "http://evil.test") == "websocket.close"
     assert await first_answer(app_of(signed_in=False), "http://console.test") == "websocket.close"
@@ -99,5 +99,5 @@ async def test_every_answer_forbids_other_hosts_and_frames() -> None:
         ("", "/"),
     ],
 )
-def test_signing_in_leads_to_pages_of_this_console_alone(asked: str, goes: str) -> None:
+def test_signing_in_leads_only_to_pages_of_this_console(asked: str, goes: str) -> None:
     assert safe_next(asked) == goes

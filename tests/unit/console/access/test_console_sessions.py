@@ -1,11 +1,11 @@
-"""Sessions end when they should, and what is kept of them opens nothing."""
+"""Sessions end on time, and their stored form reveals no cookie."""
 
 from __future__ import annotations
 
 import pytest
 
 from services.console.access import sessions as module
-from services.console.access.sessions import Person, Sessions, Tries
+from services.console.access.sessions import Person, Sessions, SignInLimiter
 
 ADA = Person("admin", "adm_1", "Ada", "", "key_1")
 
@@ -37,18 +37,18 @@ def test_a_cookie_finds_its_session_and_no_other(sessions: Sessions) -> None:
     assert sessions.find("") is None
 
 
-def test_a_session_ends_when_nobody_uses_it(sessions: Sessions, clock: Clock) -> None:
+def test_an_unused_session_ends(sessions: Sessions, clock: Clock) -> None:
     cookie = sessions.begin(ADA, "secret")
     clock.now += 59.0
     session = sessions.find(cookie)
     assert session is not None
     clock.now += 2.0
     assert sessions.find(cookie) is None
-    assert "nothing was done" in session.ended
+    assert "inactivity" in session.ended
     assert session.api_key == ""
 
 
-def test_use_puts_off_the_idle_end_but_not_the_last_one(sessions: Sessions, clock: Clock) -> None:
+def test_use_extends_the_idle_time_but_not_the_longest_session(sessions: Sessions, clock: Clock) -> None:
     cookie = sessions.begin(ADA, "secret")
     for _ in range(5):
         clock.now += 50.0
@@ -59,8 +59,8 @@ def test_use_puts_off_the_idle_end_but_not_the_last_one(sessions: Sessions, cloc
     assert sessions.find(cookie) is None
 
 
-def test_looking_for_a_session_is_no_use_of_it(sessions: Sessions, clock: Clock) -> None:
-    """A page that refreshes itself must not keep somebody signed in who went away."""
+def test_finding_a_session_does_not_extend_it(sessions: Sessions, clock: Clock) -> None:
+    """A page that refreshes itself must not keep an absent user signed in."""
     cookie = sessions.begin(ADA, "secret")
     for _ in range(3):
         clock.now += 25.0
@@ -78,7 +78,7 @@ def test_signing_out_forgets_the_key_at_once(sessions: Sessions) -> None:
     assert session.api_key == ""
 
 
-def test_two_browsers_of_one_person_end_apart(sessions: Sessions) -> None:
+def test_sessions_of_two_browsers_end_separately(sessions: Sessions) -> None:
     first, second = sessions.begin(ADA, "secret"), sessions.begin(ADA, "secret")
     assert first != second
     one = sessions.find(first)
@@ -103,11 +103,11 @@ def test_the_number_of_sessions_is_bounded(sessions: Sessions, clock: Clock, mon
     assert [sessions.find(cooky) is not None for cooky in cookies] == [False, True, True, True]
 
 
-def test_tries_from_one_address_are_bounded_by_the_minute(clock: Clock) -> None:
-    tries = Tries(2, clock)
-    assert tries.allow("a")
-    assert tries.allow("a")
-    assert not tries.allow("a")
-    assert tries.allow("b")
+def test_sign_in_attempts_per_address_and_minute_are_bounded(clock: Clock) -> None:
+    limiter = SignInLimiter(2, clock)
+    assert limiter.allow("a")
+    assert limiter.allow("a")
+    assert not limiter.allow("a")
+    assert limiter.allow("b")
     clock.now += 61.0
-    assert tries.allow("a")
+    assert limiter.allow("a")

@@ -1,4 +1,4 @@
-"""What needs a person: certificates and keys that end soon, devices at and near their privacy limit."""
+"""Alerts: certificates and keys that expire soon, devices at and near their privacy limit."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def key(name: str, days: float | None, *, revoked: bool = False) -> dict[str, An
 
 
 @pytest.mark.parametrize(
-    ("days", "told"),
+    ("days", "expected"),
     [(31.0, []), (12.5, ["ends in 12 days"]), (1.5, ["ends in 1 day"]), (0.5, ["ends today"]), (-1.0, ["has ended"])],
 )
-def test_a_certificate_about_to_end_needs_somebody(days: float, told: list[str]) -> None:
+def test_a_certificate_that_expires_soon_raises_an_alert(days: float, expected: list[str]) -> None:
     builds = {"trust": {"certificate_ends_at": NOW + days * DAY_SECONDS}, "pricing": {"certificate_ends_at": 0.0}}
-    assert alerts(builds) == [f"The certificate of trust {item}" for item in told]
+    assert alerts(builds) == [f"The certificate of trust {item}" for item in expected]
 
 
-def test_services_that_say_nothing_of_certificates_need_nobody() -> None:
+def test_services_without_certificates_raise_no_alert() -> None:
     assert alerts({"gateway": {"version": "1"}}) == []
 
 
-def test_keys_about_to_end_need_somebody_unless_they_were_replaced() -> None:
+def test_keys_that_expire_soon_raise_alerts_unless_replaced() -> None:
     assert alerts(keys=[key("library", 3.0)]) == ["The key of library ends in 3 days"]
     replaced = [key("library1", 3.0), key("library2", 300.0)]
     over = [key("old", -3.0), key("gone", 3.0, revoked=True), key("forever", None)]
@@ -58,7 +58,7 @@ def limits(events: list[dict[str, Any]], spent: dict[str, float | str]) -> list[
     return list_alerts([], NAMES, [], NOW, 7 * DAY_SECONDS, happenings, reports=reports)
 
 
-def test_device_that_declined_at_its_limit_counts_as_at_its_limit() -> None:
+def test_a_device_that_declined_for_its_limit_is_at_its_limit() -> None:
     declined = {"device_id": "dev_a", "message": BEYOND_LIMIT}
     (result,) = limits([declined, declined], {"a": 7.9})
     assert result.title == "a is at its owner's privacy limit"
@@ -68,7 +68,7 @@ def test_device_that_declined_at_its_limit_counts_as_at_its_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spent", "told"),
+    ("spent", "expected"),
     [
         ({"a": 6.39}, None),
         ({"a": 6.4}, "a (ε 6.4). "),
@@ -76,14 +76,14 @@ def test_device_that_declined_at_its_limit_counts_as_at_its_limit() -> None:
         (dict.fromkeys("abcdef", 7.0), "a (ε 7), b (ε 7), c (ε 7) and 3 more. "),
     ],
 )
-def test_devices_near_limit_they_began_with_are_named_nearest_first(
-    spent: dict[str, float | str], told: str | None
+def test_devices_near_the_default_limit_are_named_nearest_first(
+    spent: dict[str, float | str], expected: str | None
 ) -> None:
     result = limits([], spent)
-    assert [item.what.partition("Devices begin")[0] for item in result] == ([told] if told else [])
+    assert [item.what.partition("This is the default")[0] for item in result] == ([expected] if expected else [])
     assert all("stays on the device" in item.what for item in result)
 
 
-def test_what_went_without_noise_is_no_share_of_a_limit() -> None:
+def test_a_release_without_noise_has_no_share_of_a_limit() -> None:
     assert share_of_limit({"epsilon_replaced": "inf"}) == 0.0
     assert share_of_limit({"epsilon_replaced": 2.0}) == 0.25

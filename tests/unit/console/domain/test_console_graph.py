@@ -1,4 +1,4 @@
-"""Drawings of the trust graph stay small, whatever the graph, and leave nothing out without saying so."""
+"""Drawings of the trust graph stay small and state what they leave out."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_few_devices_are_drawn_one_by_one_with_every_tie() -> None:
     drawing = draw(Graph.of(document([5, 4])), Lens(), {})
     assert len(drawing.nodes) == 9
     assert len(drawing.links) == 10 + 6
-    assert drawing.said == "9 devices, 16 ties"
+    assert drawing.summary == "9 devices, 16 ties"
 
 
 def test_many_devices_are_drawn_as_groups_that_count_them() -> None:
@@ -59,7 +59,7 @@ def test_many_devices_are_drawn_as_groups_that_count_them() -> None:
     assert {node.kind for node in drawing.nodes} == {"group"}
     assert len(drawing.nodes) == 15
     assert all(node.about == "20 devices" for node in drawing.nodes)
-    assert "300 devices in 15 communities" in drawing.said
+    assert "300 devices in 15 communities" in drawing.summary
 
 
 def test_groups_by_owner_carry_the_owners_names() -> None:
@@ -74,14 +74,14 @@ def test_a_group_opens_into_its_devices() -> None:
     assert {node.kind for node in drawing.nodes} == {"device"}
 
 
-def test_a_device_in_focus_is_drawn_with_all_it_has_ties_with() -> None:
+def test_a_selected_device_is_drawn_with_all_its_peers() -> None:
     graph = Graph.of(document([20] * 15, bridges=15))
     drawing = draw(graph, Lens(device="dev_0"), {})
     assert len(drawing.nodes) == 20 + 2  # its clique, and the two next to it
     assert next(node for node in drawing.nodes if node.id == "dev_0").ring
 
 
-def test_least_trust_leaves_weaker_ties_out() -> None:
+def test_a_trust_filter_leaves_weaker_ties_out() -> None:
     graph = Graph.of(document([4, 4], bridges=2))
     assert len(draw(graph, Lens(), {}).links) == 14
     assert len(draw(graph, Lens(least=0.5), {}).links) == 12
@@ -99,7 +99,7 @@ def test_an_empty_graph_is_drawn_empty() -> None:
     assert draw(Graph.of({"devices": [], "ties": [], "at": 0.0}), Lens(), {}).nodes == []
 
 
-def test_a_tie_to_a_device_that_is_not_told_is_left_out() -> None:
+def test_a_tie_to_an_unknown_device_is_left_out() -> None:
     given_ = document([3])
     given_["ties"].append({"device_a": "dev_0", "device_b": "dev_hidden", "direct": 1.0, "relations": []})
     assert len(draw(Graph.of(given_), Lens(), {}).links) == 3
@@ -111,9 +111,7 @@ def test_a_tie_to_a_device_that_is_not_told_is_left_out() -> None:
     st.integers(-1, 3),
     st.floats(0, 1),
 )
-def test_no_drawing_is_larger_than_promised_and_links_join_what_is_drawn(
-    sizes: list[int], by: str, group: int, least: float
-) -> None:
+def test_drawings_are_bounded_and_links_join_drawn_nodes(sizes: list[int], by: str, group: int, least: float) -> None:
     graph = Graph.of(document(sizes, bridges=3, owners=40))
     drawing = draw(graph, Lens(by=by, group=group, least=least), {})
     assert len(drawing.nodes) <= MOST_NODES + 1
@@ -122,7 +120,7 @@ def test_no_drawing_is_larger_than_promised_and_links_join_what_is_drawn(
     assert all(link.a in shown and link.b in shown for link in drawing.links)
 
 
-def test_a_search_finds_names_and_ids_those_that_begin_with_it_first() -> None:
+def test_a_search_finds_names_and_ids_prefixes_first() -> None:
     given_ = document([3])
     given_["devices"][0]["name"] = "kitchen lamp"
     given_["devices"][1]["name"] = "lamp"
@@ -130,4 +128,4 @@ def test_a_search_finds_names_and_ids_those_that_begin_with_it_first() -> None:
     assert graph.search("LAMP") == [1, 0]
     assert graph.search("dev_2") == [2]
     assert graph.search("") == []
-    assert graph.search("nobody") == []
+    assert graph.search("unknown") == []

@@ -1,4 +1,4 @@
-"""Places of many nodes."""
+"""Layout of many nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def two_groups(size: int) -> Drawing:
     return Drawing(nodes, links)
 
 
-def test_places_fill_the_frame_and_are_the_same_each_time() -> None:
+def test_the_layout_fills_the_frame_and_is_deterministic() -> None:
     drawing = two_groups(20)
     first, second = places(drawing), places(drawing)
     assert (first == second).all()
@@ -22,14 +22,14 @@ def test_places_fill_the_frame_and_are_the_same_each_time() -> None:
     assert np.abs(first).max() == 1.0
 
 
-def test_those_who_hang_together_stand_together() -> None:
+def test_connected_nodes_stand_together() -> None:
     place = places(two_groups(20))
     first, second = place[:20], place[20:]
     spread = max(first.std(axis=0).max(), second.std(axis=0).max())
     assert np.linalg.norm(first.mean(axis=0) - second.mean(axis=0)) > 2.0 * spread
 
 
-def test_nobody_and_somebody_alone_have_places_too() -> None:
+def test_empty_and_single_node_drawings_have_a_layout() -> None:
     assert places(Drawing()).shape == (0, 2)
     assert (places(Drawing([Node("a", "")], [])) == 0).all()
     assert np.isfinite(places(Drawing([Node(f"n{n}", "") for n in range(100)], []))).all()

@@ -1,4 +1,4 @@
-"""Plans, rounds and prices as the pages show them."""
+"""Drawings of plans, curves of rounds, price history and alerts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def plan(topology: str, *assignments: dict[str, Any], **details: Any) -> dict[st
     return {"topology": topology, "assignments": list(assignments), "details": details, "version": 1}
 
 
-def test_clusters_are_drawn_with_their_heads_and_noised_members_dashed() -> None:
+def test_clusters_are_drawn_with_heads_and_dashed_noised_members() -> None:
     drawing = draw_plan(
         plan(
             "clusters",
@@ -56,10 +56,10 @@ def test_clusters_are_drawn_with_their_heads_and_noised_members_dashed() -> None
     )
     assert [node.id for node in drawing.nodes if node.ring] == ["d0"]
     assert {(link.a, link.b): link.style for link in drawing.links} == {("d1", "d0"): "solid", ("d2", "d0"): "dashed"}
-    assert drawing.said == "4 devices: 1 cluster with a head, 1 device alone"
+    assert drawing.summary == "4 devices: 1 cluster with a head, 1 device unclustered"
 
 
-def test_a_mesh_link_is_drawn_once_and_told_by_trust() -> None:
+def test_a_mesh_link_is_drawn_once_in_the_tone_of_its_trust() -> None:
     def to(other: str, trusted: bool) -> dict[str, Any]:
         return {"device_id": other, "trusted": trusted, "link_seconds": 0.01, "weight": 0.5}
 
@@ -77,7 +77,7 @@ def test_a_mesh_link_is_drawn_once_and_told_by_trust() -> None:
         frozenset(("d0", "d1")): "good",
         frozenset(("d1", "d2")): "warn",
     }
-    assert drawing.said == "3 devices, 2 links, 2 devices add noise"
+    assert drawing.summary == "3 devices, 2 links, 2 devices add noise"
 
 
 def test_cells_serve_devices_on_blocks_and_others_wait() -> None:
@@ -95,7 +95,7 @@ def test_cells_serve_devices_on_blocks_and_others_wait() -> None:
     assert next(node for node in drawing.nodes if node.id == "d1").about == "waits this round"
 
 
-def test_cells_say_whose_station_is_a_process_of_its_own() -> None:
+def test_cells_show_which_stations_decided() -> None:
     given = plan(
         "cells",
         assignment("d0", group=0, block=0),
@@ -105,8 +105,8 @@ def test_cells_say_whose_station_is_a_process_of_its_own() -> None:
         q_values={"roof": -12.5},
         lost={"dale": "its station is lost"},
     )
-    assert [(row.cell, row.serves, row.said) for row in stations_of(given)] == [
-        ("roof", True, "its own station decided, for a value of −12.5"),
+    assert [(row.cell, row.has_decided, row.explanation) for row in stations_of(given)] == [
+        ("roof", True, "its own station decided, with value −12.5"),
         ("hill", False, "the planner decided for it"),
         ("dale", False, "left out: its station is lost"),
     ]
@@ -116,7 +116,7 @@ def test_cells_say_whose_station_is_a_process_of_its_own() -> None:
     assert drawn["dale"].about == "0 of 2 blocks in use · left out: its station is lost"
 
 
-def test_a_star_leads_to_the_platform_and_trust_lies_behind_it() -> None:
+def test_a_star_links_to_the_platform_over_faint_ties_of_trust() -> None:
     ties = [{"device_a": "d0", "device_b": "d1", "direct": 0.5, "relations": []}]
     devices = [{"id": key, "name": name, "owner_id": "o", "kind": "", "state": "active"} for key, name in NAMES.items()]
     graph = Graph.of({"devices": devices, "ties": ties, "at": 0.0})
@@ -129,7 +129,7 @@ def test_a_plan_of_thousands_is_drawn_as_groups() -> None:
     assignments = [assignment(f"x{n}", "member", group=n // 10, head_device_id=f"x{n // 10 * 10}") for n in range(3000)]
     drawing = draw_plan(plan("clusters", *assignments), None, {})
     assert len(drawing.nodes) == MOST_NODES
-    assert "drawn as groups" in drawing.said
+    assert "drawn as groups" in drawing.summary
 
 
 def test_every_kind_of_plan_has_a_legend() -> None:
@@ -145,7 +145,7 @@ def a_part(device: str, weight: float) -> Participation:
     return Participation.from_json(to_json(pb.Participation(device_id=device, weight=weight)))
 
 
-def test_metrics_of_any_name_have_curves_and_lines_of_models_share_one() -> None:
+def test_every_metric_has_curves_and_model_lines_share_its_name() -> None:
     rounds = [a_round(1, zeta=1.0, accuracy=0.5), a_round(2, accuracy=0.6, **{"accuracy[0]": 0.7, "accuracy[1]": 0.4})]
     assert metric_names(rounds) == ["accuracy", "zeta"]
     assert curves(rounds, "accuracy") == [
@@ -164,8 +164,8 @@ def test_time_left_is_the_median_of_rounds_done_times_rounds_left() -> None:
     assert seconds_left(replace(task, state=TaskState.FINISHED), [a_round(1)]) is None
 
 
-def test_a_heads_share_is_its_own_and_not_its_members() -> None:
-    """A head hands in Σ q of its cluster: 30 = 10 of its own and 10 of each member."""
+def test_a_heads_share_excludes_its_members_shares() -> None:
+    """A head delivers Σ q of its cluster: 30 = its own 10 and 10 from each of two members."""
     given_ = [a_part(d, w) for d, w in (("d0", 30.0), ("d1", 10.0), ("d2", 10.0), ("d3", 10.0))]
     result = contributions(given_, {"d1": "d0", "d2": "d0"})
     assert result == [("d0", 0.25), ("d1", 0.25), ("d2", 0.25), ("d3", 0.25)]
@@ -197,13 +197,13 @@ def test_prices_are_drawn_only_where_something_was_offered() -> None:
 
 
 @pytest.mark.parametrize("topology", ["star", "clusters", "mesh", "cells"])
-def test_a_task_without_noise_is_never_said_to_hide(topology: str) -> None:
-    told = " ".join(what for _, what in who_sees({"topology": topology, "privacy": "none", "preset": ""}))
-    assert "without noise" in told
+def test_a_task_without_noise_never_claims_protection(topology: str) -> None:
+    texts = " ".join(what for _, what in who_sees({"topology": topology, "privacy": "none", "preset": ""}))
+    assert "without noise" in texts
     assert "no ε limits" in promise({"privacy": "none", "privacy_unit": "device"})
 
 
-def test_raw_letters_to_trusted_heads_and_neighbours_are_told() -> None:
+def test_updates_without_noise_to_trusted_peers_are_disclosed() -> None:
     for spec in (
         {"topology": "clusters", "privacy": "trust", "preset": "clusters"},
         {"topology": "mesh", "privacy": "partial", "preset": "mesh"},
@@ -211,7 +211,7 @@ def test_raw_letters_to_trusted_heads_and_neighbours_are_told() -> None:
         assert any("no ε describes" in what for _, what in who_sees(spec))
 
 
-def test_what_needs_a_person_comes_with_its_reason_the_gravest_first() -> None:
+def test_alerts_carry_reasons_and_come_most_severe_first() -> None:
     def task(state: str, ended_at: float, created_at: float) -> dict[str, Any]:
         times = {"ended_at": ended_at, "created_at": created_at, "enrolled": 1}
         return {"id": f"t-{state}", "state": state, "reason": "too few devices", **times} | {
@@ -221,19 +221,19 @@ def test_what_needs_a_person_comes_with_its_reason_the_gravest_first() -> None:
     device = {"id": "d0", "name": "phone", "owner_id": "o", "key_version": 2, "state": "active", "last_seen_at": 0}
     names = Names({"d0": device}, {"o": {"name": "Ada"}})
     tasks = [task("failed", 9_000.0, 0.0), task("created", 0.0, 0.0), task("finished", 9_500.0, 0.0)]
-    found = list_alerts(tasks, names, ["odd", "odder"], now=10_000.0, recent_seconds=5_000.0)
-    assert [item.title for item in found] == [
+    result = list_alerts(tasks, names, ["odd", "odder"], now=10_000.0, recent_seconds=5_000.0)
+    assert [item.title for item in result] == [
         "failed failed",
         "phone changed its keys",
         "2 payments look odd",
-        "created waits for devices",
+        "created is waiting for devices",
     ]
-    assert found[0].what == "too few devices"
-    assert "Ada" in found[1].what
+    assert result[0].what == "too few devices"
+    assert "Ada" in result[1].what
     assert list_alerts(tasks[:1], Names(), [], now=20_000.0, recent_seconds=5_000.0) == []
 
 
-def test_disputed_verdict_names_disputing_parties_for_at_most_a_week() -> None:
+def test_a_disputed_verdict_raises_an_alert_for_at_most_a_week() -> None:
     task = {"id": "tsk_1", "specification": {"name": "digits"}, "state": "running", "ended_at": 0.0}
     event = {"device_id": "dev_a", "round": 3, "at": 9_000.0, "message": "says of dev_h's verdict: it came in time"}
     event["kind"] = "verdict.disputed"

@@ -1,4 +1,4 @@
-"""The form of a new task: what it refuses, what it sends, and what it says the choices mean."""
+"""The form of a new task: validation, the specification it sends, and the consequences it shows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def defaults(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda item: item.name)
-def test_what_a_preset_begins_with_is_sound(preset: Any) -> None:
+def test_the_defaults_of_a_preset_are_valid(preset: Any) -> None:
     values = defaults(preset.name) | {"rounds": 10, "min_devices": 3, "question": "How warm is it?"}
     for field in shown(preset, values):
         assert fault_of(field, values.get(field.key, field.default), CONTRACT) is None, field.key
@@ -45,18 +45,18 @@ def test_what_a_preset_begins_with_is_sound(preset: Any) -> None:
     assert axes_of(spec)["topology"] == AXES[preset.name][0]
 
 
-def test_the_contracts_bounds_hold_besides_the_forms_own() -> None:
+def test_bounds_of_the_rest_schema_hold_besides_those_of_the_form() -> None:
     rounds = Field("rounds", "Rounds", ("rounds",), "integer", 10, required=True)
     assert fault_of(rounds, 0, CONTRACT) == "At least 1."
     assert fault_of(rounds, 100_001, CONTRACT) == "At most 100000."
-    assert fault_of(rounds, 2.5, CONTRACT) == "A whole number, please."
-    assert fault_of(rounds, math.inf, CONTRACT) == "A whole number, please."
-    assert fault_of(rounds, "many", CONTRACT) == "A number, please."
-    assert fault_of(rounds, None, CONTRACT) == "Needed."
+    assert fault_of(rounds, 2.5, CONTRACT) == "Enter a whole number."
+    assert fault_of(rounds, math.inf, CONTRACT) == "Enter a whole number."
+    assert fault_of(rounds, "many", CONTRACT) == "Enter a number."
+    assert fault_of(rounds, None, CONTRACT) == "Required."
     assert fault_of(rounds, 7, CONTRACT) is None
 
 
-def test_credits_are_asked_for_in_credits_and_sent_in_micro_credits() -> None:
+def test_credits_are_entered_in_credits_and_sent_in_micro_credits() -> None:
     escrow = next(field for field in BY_NAME["clusters"].fields if field.kind == "credits")
     assert fault_of(escrow, -1, CONTRACT) == "At least 0."
     assert fault_of(escrow, 1e13, CONTRACT) is not None
@@ -73,7 +73,7 @@ def test_a_choice_brings_its_own_fields() -> None:
     assert "privacy" not in spec["parameters"]
 
 
-def test_rule_pace_and_pay_of_a_star_are_sent_with_what_each_needs() -> None:
+def test_rule_mode_and_payment_of_a_star_are_sent_with_parameters() -> None:
     preset, values = BY_NAME["fedavg"], defaults("fedavg")
     plain = specification(preset, "n", "", values, auto_start=False)
     assert (plain["rule"], plain["mode"], plain["incentive"]) == ("mean", "synchronous", "none")
@@ -88,13 +88,13 @@ def test_rule_pace_and_pay_of_a_star_are_sent_with_what_each_needs() -> None:
 
 
 @pytest.mark.parametrize("rule", dict(STEPPING[0].options or {}))
-def test_every_rule_of_the_form_is_one_the_platform_takes(rule: str) -> None:
+def test_the_platform_accepts_every_rule_of_the_form(rule: str) -> None:
     spec = specification(BY_NAME["fedavg"], "n", "", defaults("fedavg") | {"rule": rule}, auto_start=False)
     result = choose(rule, json.dumps(spec["parameters"]))
     assert not result.rule.why_not(3)
 
 
-def test_further_keys_are_put_over_the_choices_and_nothing_else_is_lost() -> None:
+def test_further_keys_override_choices_and_nothing_else() -> None:
     spec: dict[str, Any] = {
         "rounds": 3,
         "parameters": {"privacy": {"noise_max": 0.6}, "pricing": {"credits_per_point": 1}},
@@ -109,8 +109,8 @@ def test_further_keys_are_put_over_the_choices_and_nothing_else_is_lost() -> Non
             merged(spec, wrong)
 
 
-def test_the_promised_epsilon_is_what_the_ledger_will_compose() -> None:
-    """Four rounds of the same Gaussian, once by the form and once charge by charge."""
+def test_the_forms_epsilon_equals_the_ledgers_composition() -> None:
+    """Compose four rounds of one Gaussian by the form and charge by charge."""
     spec = {
         "preset": "fedavg",
         "privacy": "uniform",
@@ -119,23 +119,23 @@ def test_the_promised_epsilon_is_what_the_ledger_will_compose() -> None:
     }
     sigma = exact_multiplier(1.0, 1e-6)
     composed = total([gaussian_charge("t", n, "update", "device", sigma) for n in range(4)], 1e-6, "device")
-    told = dict(consequences(spec))["Privacy after all rounds"]
-    assert f"ε = {composed:.3g}" in told
+    meanings = dict(consequences(spec))["Privacy after all rounds"]
+    assert f"ε = {composed:.3g}" in meanings
 
 
-def test_no_noise_and_raw_letters_are_never_promised_away() -> None:
+def test_missing_noise_is_always_disclosed() -> None:
     assert "No noise" in dict(consequences({"preset": "fedavg", "rounds": 1}))["Privacy after all rounds"]
     for preset in ("clusters", "mesh"):
         assert "no ε describes" in dict(consequences({"preset": preset, "rounds": 5}))["Privacy after all rounds"]
 
 
-def test_what_it_costs_is_what_is_put_in_escrow() -> None:
-    told = dict(consequences({"preset": "clusters", "rounds": 4, "escrow_microcredits": 10_000_000}))
-    assert told["Cost"].startswith("10 credits at most, 2.5 a round")
-    assert dict(consequences({"preset": "mesh", "rounds": 4}))["Cost"] == "Nothing: nobody is paid."
+def test_the_cost_is_the_escrow() -> None:
+    meanings = dict(consequences({"preset": "clusters", "rounds": 4, "escrow_microcredits": 10_000_000}))
+    assert meanings["Cost"].startswith("10 credits at most, 2.5 per round")
+    assert dict(consequences({"preset": "mesh", "rounds": 4}))["Cost"] == "Nothing: the task pays no device."
 
 
-def test_the_planner_is_asked_about_the_devices_chosen_alone() -> None:
+def test_the_planner_is_asked_only_about_chosen_devices() -> None:
     devices = [{"id": f"d{n}", "name": f"d{n}", "owner_id": "o", "kind": "", "state": "active"} for n in range(4)]
     ties = [{"device_a": "d0", "device_b": "d2", "direct": 0.9, "relations": []}]
     ties.append({"device_a": "d1", "device_b": "d2", "direct": 0.5, "relations": []})

@@ -1,4 +1,4 @@
-"""Numbers and times in words."""
+"""Formatting of numbers and times."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from services.console.domain import words
 
 
 @pytest.mark.parametrize(
-    ("micro", "told"),
+    ("micro", "expected"),
     [(0, "0"), (1, "0.000001"), (1_250_000, "1.25"), (-3_000_000, "−3"), (1_234_567_000_000, "1,234,567")],
 )
-def test_credits_lose_nothing_but_zeros(micro: int, told: str) -> None:
-    assert words.credits(micro) == told
+def test_credits_lose_only_trailing_zeros(micro: int, expected: str) -> None:
+    assert words.credits(micro) == expected
 
 
 @given(st.integers(-(10**15), 10**15))
 def test_credits_can_be_read_back(micro: int) -> None:
-    told = words.credits(micro).replace(",", "").replace("−", "-")
-    whole, _, part = told.lstrip("-").partition(".")
-    assert (int(whole) * 10**6 + int(f"{part:0<6}")) * (-1 if told.startswith("-") else 1) == micro
+    expected = words.credits(micro).replace(",", "").replace("−", "-")
+    whole, _, part = expected.lstrip("-").partition(".")
+    assert (int(whole) * 10**6 + int(f"{part:0<6}")) * (-1 if expected.startswith("-") else 1) == micro
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "expected"),
     [
         (None, "–"),
         ("inf", "∞"),
@@ -41,16 +41,16 @@ def test_credits_can_be_read_back(micro: int) -> None:
         (2.5e9, "2.5e9"),
     ],
 )
-def test_figures_are_short(value: float | str | None, told: str) -> None:
-    assert words.number(value) == told
+def test_figures_are_short(value: float | str | None, expected: str) -> None:
+    assert words.number(value) == expected
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "expected"),
     [(0.0123, "12 ms"), (1, "1 s"), (200, "3 min 20 s"), (86_400 * 2 + 3600 * 4 + 5, "2 days 4 h"), (86_400, "1 day")],
 )
-def test_spans_have_two_units_at_most(seconds: float, told: str) -> None:
-    assert words.span(seconds) == told
+def test_spans_have_two_units_at_most(seconds: float, expected: str) -> None:
+    assert words.span(seconds) == expected
 
 
 def test_how_long_ago() -> None:
@@ -69,7 +69,7 @@ def test_a_moment_is_in_the_readers_zone() -> None:
 
 def test_an_epsilon_without_noise_promises_nothing() -> None:
     assert words.epsilon("inf") == "∞ (no noise)"
-    assert words.strength("inf").startswith("no promise")
+    assert words.strength("inf").startswith("no guarantee")
     assert words.strength(0.5).startswith("strong")
     assert words.strength(math.inf) == words.strength("inf")
 
