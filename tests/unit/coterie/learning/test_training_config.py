@@ -56,11 +56,6 @@ def test_good_training_passes_and_becomes_instructions() -> None:
     instructions = Instructions.of(training, batch_size=8)
     assert (instructions.epochs, instructions.batch_size, instructions.learning_rate) == (0, 8, 1)
     assert instructions.custom == {"any": [None]}
-        0,
-        8,
-        1,
-        {"any": [None]},
-    )
     check_training({})
 
 
