@@ -34,7 +34,7 @@ def learner(number: int, devices: int = DEVICES) -> TorchLearner:
         network(),
         split.shards[number],
         test_data=split.test,
-        optimizer=lambda parameters, told: torch.optim.Adam(parameters, lr=told.learning_rate),
+        optimizer=lambda parameters, config: torch.optim.Adam(parameters, lr=config.learning_rate),
         schedule=lambda optimizer, steps: torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, steps),
     )
 

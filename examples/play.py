@@ -43,8 +43,8 @@ def play(name: str, model: bytes, learners: Sequence[Learner], **specification: 
         fleet = Fleet.register(url, token, learners, folder=folder, prefix=task.specification.name, poll_seconds=2.0)
         fleet.join(task.id)
         summary = fleet.run(note)
-    for number, found in sorted(figures.items()):
-        told = ", ".join(f"{figure} {sum(values) / len(values):.4g}" for figure, values in sorted(found.items()))
-        print(f"round {number}: {told}")
+    for number, metrics in sorted(figures.items()):
+        line = ", ".join(f"{figure} {sum(values) / len(values):.4g}" for figure, values in sorted(metrics.items()))
+        print(f"round {number}: {line}")
     print(summary)
     return summary

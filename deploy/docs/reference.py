@@ -177,18 +177,18 @@ def messages(root: Path) -> Iterator[str]:
 
 
 def _proto(text: str) -> Iterator[str]:
-    said: list[str] = []
+    comment: list[str] = []
     rows: list[tuple[str, str]] = []
     for line in text.splitlines():
         stripped = line.strip()
         if stripped.startswith("//"):
-            said.append(stripped.removeprefix("//").strip())
+            comment.append(stripped.removeprefix("//").strip())
             continue
         if block := _BLOCK.match(line):
             yield from _table(("", "meaning"), iter(rows))
             rows = []
             yield f"### {block[2]}\n\n{block[1]}. {' '.join(said)}\n"
         elif _ITEM.match(line):
-            rows.append((f"`{stripped.split(' = ')[0].rstrip(';{ ')}`", " ".join(said)))
-        said = []
+            rows.append((f"`{stripped.split(' = ')[0].rstrip(';{ ')}`", " ".join(comment)))
+        comment = []
     yield from _table(("", "meaning"), iter(rows))

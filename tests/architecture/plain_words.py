@@ -97,7 +97,7 @@ PROSE: Mapping[str, str] = {
     r"\bso long\b(?! as)": "a duration, or: while",
     r"\banew\b": "again",
     r"\bof (?:its|their|his|her) own\b": "its own …, separate",
-    r"\bis no (?!longer|more)": "is not a",
+    r"(?<!\bthere )\bis no (?!longer|more)": "is not a",
     r"\bmended\b": "fixed",
     r"\b(?:is|are|was|were|be|been) told\b": "receives, reads, learns; or name who sends what",
     r"\b(?:muster|chime|errand)s?\b": "ready check, notification, job",
