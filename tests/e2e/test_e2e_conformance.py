@@ -85,7 +85,7 @@ def test_unknown_group_is_one_line_and_exit_code_2() -> None:
         cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 2
-    assert "there is no group 'mars'; choose from open, noise, clusters" in done.stderr
+    assert "unknown group 'mars'; choose from open, noise, clusters" in done.stderr
 
 
 def test_simulated_platform_sends_the_fields_of_the_real_one() -> None:

@@ -28,7 +28,7 @@ Finding = dict[str, str]
 
 def finding(check: str, state: str, text: str, advice: str = "") -> Finding:
     """Make a line of the report; `state` is ok, warn or bad."""
-    return {"check": check, "state": state, "found": text, "advice": advice}
+    return {"check": check, "state": state, "result": text, "advice": advice}
 
 
 async def database(settings: ServiceSettings, service: str) -> Finding:

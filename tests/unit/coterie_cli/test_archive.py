@@ -1,4 +1,4 @@
-"""Back-ups: what is damaged, cut off or slipped in is refused, and nothing is overwritten or left half done."""
+"""Back-ups: damaged, truncated or forged archives are refused; existing files are never overwritten."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SERVICES = ("trust.db", "topology.db", "pricing.db", "aggregation.db")
 
 
 def quiet(_: str) -> None:
-    """Progress that nobody reads."""
+    """Discard progress messages."""
 
 
 @pytest.fixture
@@ -37,8 +37,8 @@ def data(tmp_path: Path) -> Path:
     for name in SERVICES:
         with closing(sqlite3.connect(folder / name)) as connection:
             connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("CREATE TABLE said (what TEXT)")
-            connection.execute("INSERT INTO said VALUES (?)", (name,))
+            connection.execute("CREATE TABLE notes (what TEXT)")
+            connection.execute("INSERT INTO notes VALUES (?)", (name,))
             connection.commit()
     return folder
 
@@ -64,7 +64,7 @@ def rewritten(file: Path, change: Callable[[str, bytes], bytes | None], *more: t
     return changed
 
 
-def test_what_was_stored_comes_back_and_is_its_owners_alone(data: Path, file: Path, tmp_path: Path) -> None:
+def test_restored_files_are_identical_and_private(data: Path, file: Path, tmp_path: Path) -> None:
     contents = archive.restore(file, tmp_path / "new" / "place", "", quiet)
     place = tmp_path / "new" / "place"
     assert contents == archive.check(file, quiet)
@@ -77,21 +77,21 @@ def test_what_was_stored_comes_back_and_is_its_owners_alone(data: Path, file: Pa
     assert not [path for path in [file, place, *place.rglob("*")] if path.stat().st_mode & 0o077]
     for name in SERVICES:
         with closing(sqlite3.connect(place / name)) as connection:
-            assert connection.execute("SELECT what FROM said").fetchall() == [(name,)]
+            assert connection.execute("SELECT what FROM notes").fetchall() == [(name,)]
     assert not list(data.glob(".backup-*"))
 
 
-def test_a_transaction_that_is_not_committed_is_not_in_it(data: Path, tmp_path: Path) -> None:
+def test_back_up_includes_commits_beside_an_open_reader(data: Path, tmp_path: Path) -> None:
     with closing(sqlite3.connect(data / "pricing.db")) as reader:
         reader.execute("BEGIN")
-        reader.execute("SELECT * FROM said").fetchall()
+        reader.execute("SELECT * FROM notes").fetchall()
         with closing(sqlite3.connect(data / "pricing.db")) as writer:
-            writer.execute("INSERT INTO said VALUES ('more')")
+            writer.execute("INSERT INTO notes VALUES ('more')")
             writer.commit()
         archive.write(data, tmp_path / "a.tar", "", quiet)
     archive.restore(tmp_path / "a.tar", tmp_path / "b", "", quiet)
     with closing(sqlite3.connect(tmp_path / "b" / "pricing.db")) as connection:
-        assert connection.execute("SELECT count(*) FROM said").fetchone() == (2,)
+        assert connection.execute("SELECT count(*) FROM notes").fetchone() == (2,)
 
 
 def test_nothing_is_overwritten(data: Path, file: Path, tmp_path: Path) -> None:
@@ -123,13 +123,13 @@ def test_a_cut_off_archive_is_refused(file: Path) -> None:
     with pytest.raises(Mistake, match=r"cut off|damaged|missing"):
         archive.check(cut, quiet)
     cut.write_bytes(b"no archive at all" * 100)
-    with pytest.raises(Mistake, match="damaged or no back-up"):
+    with pytest.raises(Mistake, match="damaged or not a back-up"):
         archive.check(cut, quiet)
 
 
 @pytest.mark.parametrize("name", ["../outside", "/tmp/outside", "blobs/../../outside", f"blobs/00/{NAME}", "sockets/a"])
-def test_an_archive_that_would_write_elsewhere_is_refused(file: Path, tmp_path: Path, name: str) -> None:
-    with pytest.raises(Mistake, match="which no back-up does"):
+def test_archive_with_a_path_outside_is_refused(file: Path, tmp_path: Path, name: str) -> None:
+    with pytest.raises(Mistake, match="which no back-up holds"):
         archive.restore(rewritten(file, lambda _, text: text, tarfile.TarInfo(name)), tmp_path / "new", "", quiet)
     assert not (tmp_path / "outside").exists()
 
@@ -138,11 +138,11 @@ def test_a_link_in_an_archive_is_refused(file: Path, tmp_path: Path) -> None:
     link = tarfile.TarInfo("topology.db")
     link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
     without = rewritten(file, lambda name, text: None if name == "topology.db" else text, link)
-    with pytest.raises(Mistake, match="which no back-up does"):
+    with pytest.raises(Mistake, match="which no back-up holds"):
         archive.restore(without, tmp_path / "new", "", quiet)
 
 
-def test_blob_that_goes_while_back_up_runs_was_held_at_moment_of_copy(
+def test_blob_deleted_during_the_back_up_is_included(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A round closes and takes its updates away right after the aggregation server's database was copied."""

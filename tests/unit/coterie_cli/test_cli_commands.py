@@ -71,8 +71,8 @@ def test_a_missing_argument_is_one_line_and_exit_2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call("task", "create", monkeypatch=monkeypatch) == 2
-    told = capsys.readouterr().err.strip()
-    assert told == "error: Missing argument 'name'; see `coterie task create --help`"
+    printed = capsys.readouterr().err.strip()
+    assert printed == "error: Missing argument 'name'; see `coterie task create --help`"
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_missing_argument_is_one_line_and_exit_2(
     [
         (["bogus"], "No such command"),
         (["task", "create", "x"], "give --model file.safetensors, --sample digits or --from-task"),
-        (["task", "create", "x", "--model", "nowhere.safetensors"], "is no file"),
+        (["task", "create", "x", "--model", "nowhere.safetensors"], "is not a file"),
         (["task", "create", "x", "--sample", "digits", "--training", "{"], "--training is not JSON"),
         (["task", "create", "x", "--sample", "digits", "--parameters", "[1]"], "must be a JSON object"),
         (["task", "create", "x", "--sample", "digits", "--delta", "1e-5"], "--delta belongs to --target-epsilon"),
@@ -96,7 +96,7 @@ def test_a_missing_argument_is_one_line_and_exit_2(
         (["task", "list"], "no API key"),
     ],
 )
-def test_a_mistake_is_told_in_one_line_with_what_to_do(
+def test_mistake_is_one_line_with_advice(
     arguments: list[str],
     says: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -107,13 +107,13 @@ def test_a_mistake_is_told_in_one_line_with_what_to_do(
     for variable in ("COTERIE_API_KEY", "COTERIE_API_KEY_FILE", "COTERIE_URL", "COTERIE_TOKEN"):
         monkeypatch.delenv(variable, raising=False)
     assert call(*arguments, monkeypatch=monkeypatch) == 2
-    told = capsys.readouterr()
-    assert says in told.err
-    assert len(told.err.strip().splitlines()) == 1
-    assert told.out == ""
+    printed = capsys.readouterr()
+    assert says in printed.err
+    assert len(printed.err.strip().splitlines()) == 1
+    assert printed.out == ""
 
 
-def test_a_platform_that_is_away_is_a_failure_not_a_mistake(
+def test_unreachable_platform_is_a_failure_with_exit_code_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("coterie_cli.console.CLI_PATIENCE_SECONDS", 0.0)
@@ -121,7 +121,7 @@ def test_a_platform_that_is_away_is_a_failure_not_a_mistake(
     assert "check the address" in capsys.readouterr().err
 
 
-def test_a_refused_key_is_told_with_the_platforms_words(
+def test_refused_key_shows_the_platforms_message(
     stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stand_in.faults["GET /v1/tasks"] = [problem(401, "invalid_api_key", "the API key is not known; ask an admin")]
@@ -215,16 +215,16 @@ def test_certificates_verify_against_their_authority_and_authority_is_kept(
     assert not list((tmp_path / "certs").glob("ca*"))
 
 
-def test_the_bar_tells_round_quorum_accuracy_and_time_left() -> None:
+def test_bar_shows_round_quorum_accuracy_and_time_left() -> None:
     """Two of four rounds took 10 s together: 10 s are left at the second's end, 7 s three seconds later."""
     specification = made(TaskSpecification, rounds=4, min_devices=2)
-    standing = TaskProgress(made(Task, specification=specification, state="running", started_at=100.0, enrolled=3))
-    assert facts_of(standing, 0.0) == "3 devices enrolled, 2 needed"
+    progress = TaskProgress(made(Task, specification=specification, state="running", started_at=100.0, enrolled=3))
+    assert facts_of(progress, 0.0) == "3 devices enrolled, 2 needed"
     done = made(Round, attempt=1, participants=3, quorum=2, state="done", delivered=3)
-    standing.rounds = {
+    progress.rounds = {
         1: replace(done, number=1, done_at=104.0),
         2: replace(done, number=2, done_at=110.0, metrics={"accuracy": 0.875}),
         3: replace(done, number=3, state=RoundState.OPEN, delivered=1, attempt=2),
     }
-    facts = facts_of(standing, 113.0)
+    facts = facts_of(progress, 113.0)
     assert facts == "round 3/4  attempt 2  updates 1/3 (quorum 2)  accuracy 87.5% (v1)  7 s left"

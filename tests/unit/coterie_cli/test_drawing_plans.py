@@ -85,8 +85,8 @@ def test_other_files_are_refused_with_those_there_are(tmp_path: Path) -> None:
         draw_plan(MESH, tmp_path / "plan.docx")
 
 
-def test_a_mesh_is_told_link_by_link_with_step_and_score() -> None:
-    told = replace(
+def test_mesh_table_lists_links_with_step_and_score() -> None:
+    printed = replace(
         MESH,
         assignments=tuple(replace(item, self_weight=0.75) for item in MESH.assignments),
         details={
@@ -103,7 +103,7 @@ def test_a_mesh_is_told_link_by_link_with_step_and_score() -> None:
         },
     )
     console = Console(width=140, record=True, file=StringIO())
-    console.print(plan_table(told))
+    console.print(plan_table(printed))
     text = [" ".join(line.split()) for line in console.export_text().splitlines()]
     assert "plan 2 (mesh): a round takes 3.5 s as planned, hitting time 12, spectral gap 0.25" in text
     assert "bob b 2 32 0.750 adds noise" in text

@@ -60,7 +60,7 @@ def write(data: Path, file: Path, database_url: str, report: Report) -> Contents
     if file.exists():
         raise Mistake(f"{file} exists: name another file, or remove it")
     if not database_url and not any((data / name).exists() for name in DATABASES):
-        raise Mistake(f"there is no platform in {data}: name its folder with --data")
+        raise Mistake(f"no platform in {data}: name its folder with --data")
     unfinished = file.with_name(f".{file.name}.part")
     try:
         with unfinished.open("xb") as raw, tarfile.open(fileobj=raw, mode="w") as archive:

@@ -1,4 +1,4 @@
-"""`coterie circle`: owners add each other by invitation or by words, and the platform's word changes nothing."""
+"""`coterie circle`: owners add each other by invitation or by words, and the platform alone cannot add any."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def words_of(home: DeviceHome) -> str:
     return fingerprint_words(home.keys().public().signing)
 
 
-def told(stand_in: StandIn, home: DeviceHome, keys: DeviceKeys | None = None) -> None:
-    """What the platform says of a device; with keys, it lies about them."""
+def publish_keys(stand_in: StandIn, home: DeviceHome, keys: DeviceKeys | None = None) -> None:
+    """Let the platform know a device, with wrong keys if given."""
     identity, public = home.identity(), (keys or home.keys()).public()
     assert identity is not None
-    told = made(KnownKeys, id=identity.id, owner_id=identity.owner_id)
-    told = replace(told, signing_key=public.signing, sealing_key=public.sealing)
-    stand_in.known[identity.id] = plain(told)
+    known = made(KnownKeys, id=identity.id, owner_id=identity.owner_id)
+    known = replace(known, signing_key=public.signing, sealing_key=public.sealing)
+    stand_in.known[identity.id] = plain(known)
 
 
 def test_owners_add_each_other_by_the_invitation_each_shows(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_the_qr_code_and_the_words_are_shown_in_the_terminal(tmp_path: Path) -> 
 
 def test_key_from_platform_is_taken_when_owner_says_words_agree(tmp_path: Path, stand_in: StandIn) -> None:
     ada, bob = device(tmp_path, "ada", stand_in.url), device(tmp_path, "bob")
-    told(stand_in, bob)
+    publish_keys(stand_in, bob)
     assert ask("verify", "dev_bob", "--home", str(ada.folder), answer="y\n")["words"] == words_of(bob)
     assert ask("verify", "dev_bob", "--home", str(ada.folder))["in_circle"] is True
     assert ask("add", "dev_bob", "--words", words_of(bob), "--home", str(ada.folder))["in_circle"] is True
@@ -89,7 +89,7 @@ def test_a_key_whose_words_differ_is_not_taken(
     tmp_path: Path, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ada, bob = device(tmp_path, "ada", stand_in.url), device(tmp_path, "bob")
-    told(stand_in, bob, DeviceKeys.generate())
+    publish_keys(stand_in, bob, DeviceKeys.generate())
     home = ("--home", str(ada.folder))
     assert call("circle", "add", "dev_bob", "--words", words_of(bob), *home, monkeypatch=monkeypatch) == 2
     assert "another fingerprint" in capsys.readouterr().err
@@ -119,11 +119,11 @@ def test_a_mistake_is_one_line_that_says_what_to_do(
     says: str,
 ) -> None:
     device(tmp_path, "ada")
-    home = tmp_path / ("ada" if arguments != ("show",) else "nobody")
+    home = tmp_path / ("ada" if arguments != ("show",) else "empty")
     assert call("circle", *arguments, "--home", str(home), monkeypatch=monkeypatch) == 2
-    told = capsys.readouterr().err
-    assert says in told
-    assert "Traceback" not in told
+    message = capsys.readouterr().err
+    assert says in message
+    assert "Traceback" not in message
 
 
 def test_its_own_invitation_and_another_key_under_a_known_id_are_refused(
@@ -139,7 +139,7 @@ def test_its_own_invitation_and_another_key_under_a_known_id_are_refused(
     assert ada.circle().members["dev_bob"].signing_key == bob.keys().public().signing
 
 
-def test_what_the_owner_asks_of_sums_is_kept(tmp_path: Path) -> None:
+def test_requirements_for_sums_are_stored(tmp_path: Path) -> None:
     ada = device(tmp_path, "ada")
     home = ("--home", str(ada.folder))
     settings = ask("set", "--company-least", "3", "--count", "company", "--secure-only", *home)

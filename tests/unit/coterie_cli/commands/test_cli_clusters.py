@@ -36,7 +36,7 @@ class Platform:
         return PLAN
 
 
-def test_a_plan_shows_heads_first_with_noise_payoff_and_the_checkers_word(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_shows_heads_first_with_noise_payoff_and_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
     def connect(url: str, key: str) -> Iterator[Platform]:
         yield Platform()
@@ -44,7 +44,7 @@ def test_a_plan_shows_heads_first_with_noise_payoff_and_the_checkers_word(monkey
     monkeypatch.setattr(task_commands, "connect", connect)
     result = CliRunner().invoke(app, ["task", "plan", "digits"], env={"COLUMNS": "200"})
     assert result.exit_code == 0, result.output
-    assert "stable: nobody gains by moving; mean payoff 43.49, alone 32.37" in result.output
+    assert "stable: no device gains by moving; mean payoff 43.49, alone 32.37" in result.output
     lines = [line.split() for line in result.output.splitlines() if "dev_" in line]
     assert [line[:6] for line in lines] == [
         ["0", "dev_z", "head", "0.000", "96.83", "49.20"],
@@ -53,7 +53,7 @@ def test_a_plan_shows_heads_first_with_noise_payoff_and_the_checkers_word(monkey
     ]
 
 
-def test_an_owner_sets_the_devices_limit(tmp_path: Path) -> None:
+def test_owner_sets_the_limit_of_a_device(tmp_path: Path) -> None:
     home = DeviceHome(tmp_path / "phone")
     home.save_identity(DeviceIdentity("dev_1", "phone", "own_1", "http://here", "ck_1.x"))
     arguments = ["privacy", "limit", "--home", str(home.folder), "--epsilon", "20", "--allow-raw"]
@@ -64,7 +64,7 @@ def test_an_owner_sets_the_devices_limit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("odd", [["--unit", "city"], ["--delta", "2"]])
-def test_a_limit_that_makes_no_sense_is_refused(tmp_path: Path, odd: list[str]) -> None:
+def test_invalid_limit_is_refused(tmp_path: Path, odd: list[str]) -> None:
     home = DeviceHome(tmp_path / "phone")
     home.save_identity(DeviceIdentity("dev_1", "phone", "own_1", "http://here", "ck_1.x"))
     before = home.ledger().limit

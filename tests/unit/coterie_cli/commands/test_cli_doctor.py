@@ -35,14 +35,14 @@ def test_a_certificate_about_to_end_or_ended(
             return datetime.now(UTC) + timedelta(days=345 if days == 20 else days)
 
     monkeypatch.setattr(doctor, "datetime", Later)
-    found = doctor.certificate(tls)
-    assert (found.state, says in found.found, "coterie certs" in found.advice) == (state, True, True)
+    finding = doctor.certificate(tls)
+    assert (finding.state, says in finding.result, "coterie certs" in finding.advice) == (state, True, True)
 
 
 def test_a_certificate_of_another_authority_is_found(tls: Path, tmp_path: Path) -> None:
     other = make_certificates(tmp_path / "other", {"trust": ["trust"]}, 365)["trust"]
     (tls / "ca.pem").write_bytes((other / "ca.pem").read_bytes())
-    assert "not signed by its ca.pem" in doctor.certificate(tls).found
+    assert "not signed by its ca.pem" in doctor.certificate(tls).result
     (tls / "ca.pem").write_bytes((tls / "ca.pem").read_bytes() + (tls.parent / "authority" / "ca.pem").read_bytes())
     assert len(x509.load_pem_x509_certificates((tls / "ca.pem").read_bytes())) == 2
     assert doctor.certificate(tls).state == "ok"  # two authorities while one is replaced
@@ -50,7 +50,7 @@ def test_a_certificate_of_another_authority_is_found(tls: Path, tmp_path: Path) 
 
 def test_a_missing_file_is_named(tls: Path) -> None:
     (tls / "key.pem").unlink()
-    assert "key.pem" in doctor.certificate(tls).found
+    assert "key.pem" in doctor.certificate(tls).result
 
 
 def test_an_open_folder_is_bad_and_says_the_command(tmp_path: Path) -> None:
@@ -66,18 +66,18 @@ def test_a_clock_that_is_off(seconds: float, state: str) -> None:
     assert doctor.clock(seconds).state == state
 
 
-def test_little_room_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_low_disk_space_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "LITTLE_DISK", 1 << 60)
     (result,) = doctor.disk(tmp_path / "not" / "yet")
-    assert (result.state, str(tmp_path) in result.found) == ("warn", True)
+    assert (result.state, str(tmp_path) in result.result) == ("warn", True)
 
 
 def test_without_a_platform_it_says_how_to_start_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "environ", os.environ | {"COTERIE_DATABASE_URL": "", "COTERIE_BLOB_URL": ""})
-    told = CliRunner().invoke(app, ["doctor", "--url", "http://127.0.0.1:1", "--json"])
-    report = {load["check"]: load for load in json.loads(told.stdout)}
-    assert told.exit_code == 0
+    result = CliRunner().invoke(app, ["doctor", "--url", "http://127.0.0.1:1", "--json"])
+    report = {load["check"]: load for load in json.loads(result.stdout)}
+    assert result.exit_code == 0
     assert report["platform"]["state"] == "warn"
     assert report["database of trust"]["state"] == "ok"
 
@@ -86,6 +86,6 @@ def test_something_bad_ends_with_code_one(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     data.chmod(0o777)
-    told = CliRunner().invoke(app, ["doctor", "--url", "http://127.0.0.1:1", "--data", str(data)])
-    assert told.exit_code == 1
-    assert "chmod 700" in told.output
+    result = CliRunner().invoke(app, ["doctor", "--url", "http://127.0.0.1:1", "--data", str(data)])
+    assert result.exit_code == 1
+    assert "chmod 700" in result.output

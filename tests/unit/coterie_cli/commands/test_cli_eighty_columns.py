@@ -1,4 +1,4 @@
-"""On a terminal of eighty columns no id is broken: one can copy what one needs for the next command."""
+"""On a terminal of 80 columns no id is wrapped, so it can be copied."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_ids_stand_whole_in_eighty_columns(
 ) -> None:
     monkeypatch.setattr(out, "width", 80)
     monkeypatch.setattr(app, "connect", lambda url, key: nullcontext(Stand()))
-    told = CliRunner().invoke(app.app, [command], catch_exceptions=False).output
-    lines = [line.rstrip() for line in told.splitlines()]
+    printed = CliRunner().invoke(app.app, [command], catch_exceptions=False).output
+    lines = [line.rstrip() for line in printed.splitlines()]
     assert max(map(len, lines)) <= 80
-    assert all(any(text in line for line in lines) for text in shown), told
+    assert all(any(text in line for line in lines) for text in shown), printed

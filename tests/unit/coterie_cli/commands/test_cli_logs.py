@@ -1,4 +1,4 @@
-"""`coterie logs`: lines of all services in order of time, filtered; a device's words cannot steer the terminal."""
+"""`coterie logs`: lines of all services in order of time, filtered; text from a device cannot control the terminal."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def write(path: Path, *lines: dict[str, object]) -> None:
 
 
 def shown(data: Path, *options: str) -> list[str]:
-    told = CliRunner().invoke(app, ["logs", "--data", str(data), "--json", *options])
-    assert told.exit_code == 0, told.output
-    return [json.loads(line)["event"] for line in told.stdout.splitlines()]
+    result = CliRunner().invoke(app, ["logs", "--data", str(data), "--json", *options])
+    assert result.exit_code == 0, result.output
+    return [json.loads(line)["event"] for line in result.stdout.splitlines()]
 
 
 def test_lines_of_all_services_stand_in_order_of_time(data: Path) -> None:
@@ -72,5 +72,5 @@ def test_terminal_controls_are_shown_and_not_obeyed() -> None:
 
 def test_a_folder_without_logs_and_an_unknown_level_are_mistakes(data: Path) -> None:
     for options in (["--data", str(data / "nowhere")], ["--data", str(data), "--level", "loud"]):
-        told = CliRunner().invoke(app, ["logs", *options])
-        assert told.exit_code != 0
+        result = CliRunner().invoke(app, ["logs", *options])
+        assert result.exit_code != 0

@@ -29,11 +29,11 @@ POSTING = {
 
 
 class Stand(Platform):
-    """A platform that remembers what it was asked."""
+    """A platform that records its requests."""
 
     def __init__(self) -> None:
         super().__init__("http://stand")
-        self.asked: list[tuple[str, str, dict[str, Any]]] = []
+        self.requests: list[tuple[str, str, dict[str, Any]]] = []
         self.sound = True
 
     def find_task(self, id_or_name: str) -> Task:
@@ -43,8 +43,8 @@ class Stand(Platform):
         return made(Me, role="device", subject="dev_1")
 
     def request(self, method: str, path: str, **options: Any) -> dict[str, Any]:
-        asked = {**(options.get("params") or options.get("json") or {})}
-        self.asked.append((method, path, {name: value for name, value in asked.items() if value}))
+        params = {**(options.get("params") or options.get("json") or {})}
+        self.requests.append((method, path, {name: value for name, value in params.items() if value}))
         if path == "/v1/payments":
             items = [{**PAYMENT, "number": number} for number in (9, 8, 7)]
             return {"items": items, "next_cursor": ""}
@@ -81,7 +81,7 @@ def test_payments_are_listed_with_their_reasons(stand: Stand) -> None:
     assert code == 0
     assert [payment["number"] for payment in json.loads(text)] == [9, 8]
     wanted = {"since": 1_767_225_600.0, "task": "tsk_of_digits", "limit": 500}
-    assert stand.asked == [("GET", "/v1/payments", wanted)]
+    assert stand.requests == [("GET", "/v1/payments", wanted)]
     assert "0.411000" in run("list")[1]
 
 
@@ -98,7 +98,7 @@ def test_a_statement_puts_its_pages_together_and_defaults_to_ones_own(stand: Sta
     code, text = run("statement", "--json")
     assert code == 0
     assert len(json.loads(text)["items"]) == 2
-    assert {path for _, path, _ in stand.asked} == {"/v1/accounts/device:dev_1/statement"}
+    assert {path for _, path, _ in stand.requests} == {"/v1/accounts/device:dev_1/statement"}
     assert "device:dev_1: 0.000000 before, 0.822000 after" in run("statement", "device:dev_1")[1]
 
 
@@ -114,13 +114,13 @@ def test_a_deposit_is_in_credits_and_has_a_reference(stand: Stand) -> None:
     code, text = run("deposit", "pub_1", "2.5", "--reference", "invoice-17")
     assert (code, "2.500000" in text) == (0, True)
     expected = {"amount_microcredits": 2_500_000, "key": "invoice-17"}
-    assert stand.asked == [("POST", "/v1/accounts/pub_1/deposits", expected)]
+    assert stand.requests == [("POST", "/v1/accounts/pub_1/deposits", expected)]
 
 
 def test_totals_show_what_stands_out(stand: Stand) -> None:
     code, text = run("summary", "--task", "digits")
     assert code == 0
-    assert stand.asked == [("GET", "/v1/payments/summary", {"task": "tsk_of_digits"})]
+    assert stand.requests == [("GET", "/v1/payments/summary", {"task": "tsk_of_digits"})]
     assert "payment 1: far from the median" in text
     assert "0.000002" in text
 

@@ -49,8 +49,8 @@ RANGE = ("--low", "0", "--high", "10")
 def test_public_records_become_a_surveys_parameters(run: Any) -> None:
     result = run(RECORDS, *RANGE, "--group", "dev_a, dev_b", "--json")
     assert result.exit_code == 0, result.output
-    told = json.loads(result.stdout)
-    parameters = CorrelatedParameters.read({"alike": told["alike"]})
+    estimates = json.loads(result.stdout)
+    parameters = CorrelatedParameters.read({"alike": estimates["alike"]})
     (group,) = parameters.alike
     assert group.devices == ("dev_a", "dev_b")
     assert group.correlation == pytest.approx(50.0)
@@ -84,7 +84,7 @@ def test_owner_sets_the_value_of_privacy_and_changes_nothing_else(tmp_path: Path
     def care(*arguments: str) -> Any:
         return CliRunner().invoke(app, ["device", "care", "--home", str(home.folder), *arguments])
 
-    assert "surveys assume it" in care().stdout
+    assert "surveys assume defaults" in care().stdout
     assert json.loads(care("--own", "2", "--json").stdout) == {"own": 2.0}
     assert json.loads(care("--hidden", "5", "--json").stdout) == {"own": 2.0, "hidden": 5.0}
     assert home.private_settings() == {"answer": 21.5, "care": {"own": 2.0, "hidden": 5.0}}

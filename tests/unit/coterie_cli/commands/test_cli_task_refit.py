@@ -82,7 +82,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Any:
 NOISES = ("0.0", "0.1", "0.2", "0.3", "0.4", "0.5", "0.6")
 
 
-def test_the_constants_come_back_from_what_the_publisher_measured(run: Any) -> None:
+def test_constants_are_recovered_from_measured_tasks(run: Any) -> None:
     result = json.loads(run(*NOISES, "--json").stdout)
     assert [item["noise"] for item in result["measured"]] == pytest.approx([float(noise) for noise in NOISES])
     assert result["loss_rmse"] < 1e-4
@@ -91,19 +91,19 @@ def test_the_constants_come_back_from_what_the_publisher_measured(run: Any) -> N
     assert result["quality_slope"] == pytest.approx(30.0, rel=1e-6)
 
 
-def test_the_table_shows_the_error_of_the_fit(run: Any) -> None:
+def test_table_shows_the_error_of_the_fit(run: Any) -> None:
     shown = run(*NOISES).stdout
     assert "error of the fit: loss" in shown
     assert all(noise in shown for noise in NOISES)
 
 
-def test_too_few_tasks_are_refused_with_what_to_do(run: Any) -> None:
+def test_too_few_tasks_are_refused_with_advice(run: Any) -> None:
     few = run("0.1", "0.2", "0.3", "0.3", "0.3").exception
     assert isinstance(few, Mistake)
-    assert "five constants need 5 tasks with different noise, 3 came" in str(few)
+    assert "five constants need 5 tasks with different noise, got 3" in str(few)
 
 
-def test_a_market_tells_its_curvature_with_the_error_of_the_fit(run: Any) -> None:
+def test_market_yields_its_curvature_with_the_error_of_the_fit(run: Any) -> None:
     result = json.loads(run("market", "--json").stdout)
     assert result["curvature"] == pytest.approx(0.4)
     assert result["rmse"] < 1e-9

@@ -67,8 +67,8 @@ class Platform:
 
     def events(self, task_id: str, *, after: int = 0, wait_seconds: float = 0.0) -> tuple[Event, ...]:
         kinds = ("task.created", "round.opened", "task.finished")
-        told = [made(Event, number=n, kind=kind, message=kind) for n, kind in enumerate(kinds, start=1)]
-        return tuple(event for event in told if event.number > after)
+        events = [made(Event, number=n, kind=kind, message=kind) for n, kind in enumerate(kinds, start=1)]
+        return tuple(event for event in events if event.number > after)
 
     def download_model(self, digest: str) -> Path:
         path = self.folder / "fetched"
@@ -85,9 +85,9 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
 
         monkeypatch.setattr(results, "connect", connect)
         monkeypatch.setattr(task_commands, "connect", connect)
-        found = CliRunner().invoke(app, ["task", *arguments], env={"COLUMNS": "80"})
-        assert found.exit_code == code, (found.output, found.exception)
-        return found.output
+        result = CliRunner().invoke(app, ["task", *arguments], env={"COLUMNS": "80"})
+        assert result.exit_code == code, (result.output, result.exception)
+        return result.output
 
     return call
 
@@ -99,16 +99,16 @@ def test_each_version_stands_with_its_own_figures(run: Run) -> None:
     assert lines[2].split() == ["0", "–", "10.0%", "2.3", "–", "000000000000"]
     assert lines[3].split() == ["1", "3/3", "60.0%", "1.2", "1.50", "000000000000"]
     assert lines[4].split() == ["2", "3/3", "not", "measured", "not", "measured", "1.50", "000000000000"]
-    assert len(lines) == 5, "nothing is wrapped in 80 columns"
+    assert len(lines) == 5, "no line is wrapped in 80 columns"
 
 
-def test_what_owners_agree_on_stands_beside_mean_where_task_stops_by_it(run: Run) -> None:
+def test_agreed_metric_of_the_stop_rule_is_shown_beside_the_mean(run: Run) -> None:
     stop = Stop(metric="accuracy", at=0.9, patience=0, better="up")
     lines = run("results", "digits", stop=stop).splitlines()
     columns = ["version", "updates", "accuracy", "↑", "loss", "↓", "agreed", "accuracy", "↑", "seconds", "digest"]
     assert lines[1].split() == columns
     assert lines[3].split() == ["1", "3/3", "60.0%", "1.2", "60.0%", "1.50", "000000000000"]
-    assert len(lines) == 5, "nothing is wrapped in 80 columns"
+    assert len(lines) == 5, "no line is wrapped in 80 columns"
 
 
 def test_the_best_version_is_marked_and_any_can_be_saved(run: Run, tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_publisher_sees_device_metrics_of_the_newest_measured_version(run: Run) 
     assert "70.0%" in run("figures", "digits", "--round", "2")
 
 
-def test_events_are_told_in_order_and_can_be_chosen_by_kind(run: Run) -> None:
+def test_events_are_in_order_and_filtered_by_kind(run: Run) -> None:
     assert [line.split()[1] for line in run("events", "digits").splitlines()] == [
         "task.created",
         "round.opened",
@@ -160,9 +160,9 @@ def test_events_are_told_in_order_and_can_be_chosen_by_kind(run: Run) -> None:
     ]
 
 
-def test_watching_a_task_that_has_ended_tells_all_its_events(run: Run) -> None:
-    told = [json.loads(line) for line in run("watch", "digits", "--json").splitlines()]
-    assert [event["number"] for event in told] == [1, 2, 3]
+def test_watching_an_ended_task_prints_all_its_events(run: Run) -> None:
+    printed = [json.loads(line) for line in run("watch", "digits", "--json").splitlines()]
+    assert [event["number"] for event in printed] == [1, 2, 3]
 
 
 def test_a_list_of_tasks_wraps_nothing_in_eighty_columns(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,12 +176,12 @@ def test_a_list_of_tasks_wraps_nothing_in_eighty_columns(run: Run, monkeypatch: 
     assert lines[1].split()[:5] == [task.id, "kitchen-phones", "running", "100/100", "1000"]
 
 
-def test_rounds_of_a_pruned_task_do_not_claim_that_nobody_delivered(run: Run) -> None:
+def test_rounds_of_a_pruned_task_show_no_count_of_deliveries(run: Run) -> None:
     assert "3/3" in run("results", "digits")
     assert "0/0" not in run("results", "digits", parts=0)
 
 
 def test_replay_fails_when_bits_differ_and_when_nothing_could_be_compared(run: Run) -> None:
-    assert "the same bits" in run("replay", "digits", again="a")
-    assert "with other bits" in run("replay", "digits", again="b", code=1)
-    assert "0 of 1 rounds made again" in run("replay", "digits", code=1)
+    assert "identical" in run("replay", "digits", again="a")
+    assert "with different bits" in run("replay", "digits", again="b", code=1)
+    assert "0 of 1 rounds replayed" in run("replay", "digits", code=1)

@@ -50,11 +50,11 @@ ANSWERS: dict[str, Any] = {
 
 
 class Stand(Platform):
-    """A platform that remembers what it was asked."""
+    """A platform that records its requests."""
 
     def __init__(self) -> None:
         super().__init__("http://stand")
-        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.requests: list[tuple[str, dict[str, Any]]] = []
         self.admin = True
 
     def find_task(self, id_or_name: str) -> Task:
@@ -74,7 +74,7 @@ class Stand(Platform):
         yield from TrustExplanation.from_json(EXPLANATION).relations * 3
 
     def request(self, method: str, path: str, *, consume: Any = None, **options: Any) -> Any:
-        self.asked.append((path, options.get("params", {})))
+        self.requests.append((path, options.get("params", {})))
         if consume is not None:
             graph = b"<graphml/>" if options["params"]["format"] == "graphml" else json.dumps(GRAPH).encode()
             return consume(type("Answer", (), {"read": lambda self: graph})())
@@ -93,7 +93,7 @@ def run(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.stdout
 
 
-def test_an_explanation_is_told_in_words_with_its_path(stand: Stand) -> None:
+def test_explanation_has_text_and_path(stand: Stand) -> None:
     code, text = run("explain", "phone", "watch", "--at", "2026-01-01T00:00+00:00")
     assert code == 0
     lines = [" ".join(line.split()) for line in text.splitlines()]
@@ -101,7 +101,7 @@ def test_an_explanation_is_told_in_words_with_its_path(stand: Stand) -> None:
     assert "phone lamp 1.000" in lines
     assert "lamp watch 0.500" in lines
     assert any(line.startswith("ownership 1.000") and line.endswith("both are Ada's") for line in lines)
-    assert stand.asked == [("/v1/trust/pairs/dev_1/dev_3", {"at": 1_767_225_600.0})]
+    assert stand.requests == [("/v1/trust/pairs/dev_1/dev_3", {"at": 1_767_225_600.0})]
 
 
 def test_show_gives_three_numbers_and_json_the_same(stand: Stand) -> None:
@@ -130,12 +130,12 @@ def test_a_history_is_a_line_of_bars_and_a_dozen_rows_to_the_last(stand: Stand) 
     assert lines[-1].split()[-2:] == ["1.000", "40"]
 
 
-def test_losses_say_what_did_it(stand: Stand) -> None:
+def test_losses_name_their_causes(stand: Stand) -> None:
     text = run("losses", "--device", "phone")[1]
-    assert stand.asked[0] == ("/v1/trust/losses", {"since": 0.0, "limit": 20, "device": "dev_1"})
+    assert stand.requests[0] == ("/v1/trust/losses", {"since": 0.0, "limit": 20, "device": "dev_1"})
     assert "round 4 of tsk_1" in text
     assert "and 2 more" in text
-    assert "dev_9" in text  # a device nobody may name goes by its id
+    assert "dev_9" in text  # a device whose name is hidden appears by its id
     assert "time alone" in text
 
 
@@ -143,13 +143,13 @@ def test_a_graph_is_shown_or_written_as_asked(stand: Stand, tmp_path: Path) -> N
     text = run("graph", "--task", "digits")[1]
     assert "5 devices, 1 ties" in text
     assert "phone   lamp   0.250" in text
-    assert stand.asked[0][1]["task"] == "tsk_of_digits"
+    assert stand.requests[0][1]["task"] == "tsk_of_digits"
     assert run("graph", "--owner", "own_1", "--format", "graphml", "--out", str(tmp_path / "g"))[0] == 0
     assert (tmp_path / "g").read_bytes() == b"<graphml/>"
-    assert stand.asked[1][1] | {"at": 0} == {"owner": "own_1", "least": 0.0, "at": 0, "format": "graphml"}
+    assert stand.requests[1][1] | {"at": 0} == {"owner": "own_1", "least": 0.0, "at": 0, "format": "graphml"}
     assert json.loads(run("graph", "--json")[1]) == GRAPH
     assert json.loads(run("graph", "--format", "node-link")[1]) == GRAPH
-    assert stand.asked[3][1]["format"] == "node-link"
+    assert stand.requests[3][1]["format"] == "node-link"
     with pytest.raises(Mistake, match="--format json, graphml or node-link"):
         run("graph", "--format", "table", "--out", "x")
 
@@ -158,7 +158,7 @@ def test_relations_are_derived_on_demand(stand: Stand) -> None:
     assert json.loads(run("derive", "--json")[1]) == {"social": 2, "co-work": 1}
 
 
-def test_a_name_must_be_one_device(stand: Stand) -> None:
+def test_name_must_match_one_device(stand: Stand) -> None:
     with pytest.raises(Mistake, match="no device is called 'kettle'"):
         run("show", "kettle", "phone")
     with pytest.raises(Mistake, match="2 devices are called 'twin'; give one of the ids dev_4, dev_5"):

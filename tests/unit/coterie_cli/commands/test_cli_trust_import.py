@@ -82,11 +82,11 @@ def test_a_file_goes_in_batches_under_one_header(registry: Registry, ties: Path)
     assert registry.asked == "/v1/trust/imports/faces%201"
 
 
-def test_a_stopped_import_goes_on_where_it_stopped(registry: Registry, ties: Path) -> None:
+def test_interrupted_import_resumes_after_the_last_stored_line(registry: Registry, ties: Path) -> None:
     registry.interrupt_after = 1
     result = CliRunner().invoke(trust.app, ["import", str(ties), "--format", "snap"])
     assert isinstance(result.exception, KeyboardInterrupt | SystemExit)
-    assert "the same command goes on behind it" in result.stderr
+    assert "the same command resumes after them" in result.stderr
     assert sorted(registry.rows) == [1, 2, 3, 4]
     registry.interrupt_after = -1
     assert run("import", str(ties), "--format", "snap")["last_line"] == 11
@@ -102,13 +102,13 @@ def test_a_bad_line_is_named_and_the_good_ones_before_it_are_sent(registry: Regi
     assert sorted(registry.rows) == [2, 3, 4, 5, 6, 7]
 
 
-def test_the_registrys_refusal_says_how_to_go_on(registry: Registry, ties: Path) -> None:
+def test_refused_line_says_how_to_resume(registry: Registry, ties: Path) -> None:
     registry.refuse_line = 7
     with pytest.raises(Mistake, match=r"line 7: too short; .* run the same command again"):
         run("import", str(ties), "--format", "snap")
 
 
-def test_ready_rows_need_no_reader(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ready_rows_need_no_services(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     path = tmp_path / "rows.ndjson"
     path.write_text('{"name":"town","owner_name":"Town"}\n{"line":1,"device":{"name":"lamp"}}\n')
@@ -120,7 +120,7 @@ def test_ready_rows_need_no_reader(registry: Registry, tmp_path: Path, monkeypat
         run("import", str(path), "--format", "snap")
 
 
-def test_a_missing_file_is_said_in_a_line(registry: Registry, tmp_path: Path) -> None:
+def test_missing_file_is_named(registry: Registry, tmp_path: Path) -> None:
     with pytest.raises(Mistake, match=r"^nowhere\.txt is missing from"):
         run("import", str(tmp_path / "nowhere.txt"), "--format", "snap")
     assert registry.rows == {}

@@ -33,7 +33,7 @@ async def revision(settings: ServiceSettings) -> str:
 async def test_a_migrated_database_is_well(settings: ServiceSettings) -> None:
     await (await migrated(settings, "topology")).close()
     report = await doctor.database(settings, "topology")
-    assert (report["state"], report["found"]) == ("ok", f"answers, revision {await revision(settings)}")
+    assert (report["state"], report["result"]) == ("ok", f"answers, revision {await revision(settings)}")
 
 
 async def test_a_newer_database_is_refused_unchanged(settings: ServiceSettings) -> None:

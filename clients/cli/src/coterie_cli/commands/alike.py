@@ -1,4 +1,4 @@
-"""`coterie task alike`: how much users' data have in common, for a survey's parameters. [CAPP] section II."""
+"""`coterie task alike`: estimate the correlation of devices' data for a survey's parameters. [CAPP] section II."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ _EPILOG = """[bold]Examples[/]
 coterie task alike records.csv --low 15 --high 30\n
 coterie task alike records.csv --low 15 --high 30 --group dev_a,dev_b,dev_c --group dev_d,dev_e --json
 
-The file's first line holds device ids, every other line their data of one moment.
+The first line of the file holds device ids, each other line their data at one moment.
 """
 
 
 @app.command("alike", epilog=_EPILOG)
 def alike(
-    file: Annotated[Path, typer.Argument(help="CSV of records that are nobody's secret, such as published readings.")],
-    low: Annotated[float, typer.Option(help="Least answer of the question to be asked.")],
-    high: Annotated[float, typer.Option(help="Largest.")],
+    file: Annotated[Path, typer.Argument(help="CSV of public records, such as published readings.")],
+    low: Annotated[float, typer.Option(help="Least answer to the question.")],
+    high: Annotated[float, typer.Option(help="Greatest answer to the question.")],
     group: Annotated[
-        list[str], typer.Option(help="Ids of devices whose data are alike, with commas; all by default.")
+        list[str], typer.Option(help="Ids of devices with similar data, separated by commas; all by default.")
     ] = [],  # noqa: B006 - typer reads it only
     url: Url = "",
     key: Key = "",
     as_json: AsJson = False,
 ) -> None:
-    """Estimate w, how much users' data have in common, from public records; the answer goes under "pricing".
+    """Estimate the correlation w of devices' data from public records; put the result under "pricing".
 
-    Records should be of moments far apart. Never give private answers: the estimate is told to everybody in the task.
+    Use records of moments far apart. Never use private answers: every device of the task receives the estimate.
     """
     groups = [[name.strip() for name in names.split(",") if name.strip()] for names in group]
     question = {"records": read_records(file), "low": low, "high": high, "groups": groups}
@@ -45,19 +45,21 @@ def alike(
 
 
 def read_records(file: Path) -> dict[str, list[float]]:
-    """Records by device id."""
+    """Read the records of each device."""
     try:
         with file.open(newline="", encoding="utf-8") as lines:
             names, *rows = [row for row in csv.reader(lines) if row] or [[]]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise Mistake(f"cannot read {file}: {error}") from error
     if not names or not rows:
-        raise Mistake(f"{file} has no records; its first line holds device ids, every other line their data")
+        raise Mistake(f"{file} has no records; put device ids into the first line and their data into the others")
     if len(set(names)) < len(names):
         raise Mistake(f"{file} names a device twice in its first line; give each one column")
     for number, row in enumerate(rows, 2):
         if len(row) != len(names):
-            raise Mistake(f"{file}, record {number}: {len(row)} values for {len(names)} devices; leave gaps out")
+            raise Mistake(
+                f"{file}, record {number}: {len(row)} values for {len(names)} devices; remove incomplete lines"
+            )
     try:
         return {name: [float(row[place]) for row in rows] for place, name in enumerate(names)}
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""`coterie blobs`: stored models, updates and letters as bytes."""
+"""`coterie blobs`: stored models, updates and letters."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import typer
 
 from coterie_cli.console import AsJson, Key, Mistake, Url, connect, show
 
-app = typer.Typer(help="Stored models, updates and letters, as bytes.", no_args_is_help=True)
+app = typer.Typer(help="Clean up stored models, updates and letters.", no_args_is_help=True)
 _EPILOG = """[bold]Examples[/]
 
-coterie blobs sweep --dry-run          [dim]what would go[/]\n
+coterie blobs sweep --dry-run          [dim]show what would be removed[/]\n
 coterie blobs sweep --older-than 7d
 """
 _AGE = re.compile(r"^(\d{1,6})([smhd])$")
@@ -20,7 +20,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def seconds_of(older_than: str) -> float:
-    """An age such as 30m, 24h or 7d in seconds."""
+    """Parse an age such as 30m, 24h or 7d into seconds."""
     age = _AGE.match(older_than)
     if age is None:
         raise Mistake(f"--older-than must be a number and s, m, h or d, such as 24h, not {older_than!r}")
@@ -29,23 +29,25 @@ def seconds_of(older_than: str) -> float:
 
 @app.callback()
 def _blobs() -> None:
-    """Stored models, updates and letters, as bytes."""
+    """Clean up stored models, updates and letters."""
 
 
 @app.command("sweep", epilog=_EPILOG)
 def sweep(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would go.")] = False,
-    older_than: Annotated[str, typer.Option(help="What is younger stays: 30m, 24h, 7d; at least 10m.")] = "24h",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
+    older_than: Annotated[str, typer.Option(help="Keep younger blobs: 30m, 24h, 7d; at least 10m.")] = "24h",
     url: Url = "",
     key: Key = "",
     as_json: AsJson = False,
 ) -> None:
-    """Remove stored bytes that no task, round, letter, upload or policy needs."""
+    """Remove blobs that no task, round, letter, upload or policy refers to."""
     seconds = seconds_of(older_than)
     if seconds < 600:
-        raise Mistake(f"--older-than must be at least 10m, not {older_than}: younger bytes may still be waited for")
+        raise Mistake(
+            f"--older-than must be at least 10m, not {older_than}: a round in progress may still need younger blobs"
+        )
     with connect(url, key) as platform:
         result = platform.sweep_blobs(dry_run=dry_run, older_than_seconds=seconds)
-    went = "would go" if dry_run else f"went ({result.removed} removed)"
+    outcome = "would be removed" if dry_run else f"are orphans; {result.removed} removed"
     size = f"{result.orphan_bytes / 1e6:.1f} MB"
-    show(result, as_json, lambda: f"{result.orphans} of {result.seen} blobs, {size}, {went}")
+    show(result, as_json, lambda: f"{result.orphans} of {result.seen} blobs, {size}, {outcome}")

@@ -28,16 +28,16 @@ def put(
     blocks: Annotated[int, typer.Option(min=1, help="Resource blocks: devices served at a time.")] = 4,
     power: Annotated[float, typer.Option(help="Watts a device may transmit with.")] = 0.01,
     bandwidth: Annotated[float, typer.Option(help="Hertz of a block.")] = 150e3,
-    delay_limit: Annotated[float, typer.Option(help="Seconds an upload may take.")] = 0.4,
-    radius: Annotated[float, typer.Option(help="Metres served.")] = 400.0,
-    models: Annotated[list[int], typer.Option(help="Models it handles; none = all.")] = [],  # noqa: B006 - typer reads it only
+    delay_limit: Annotated[float, typer.Option(help="Longest upload in seconds.")] = 0.4,
+    radius: Annotated[float, typer.Option(help="Radius of the cell in metres.")] = 400.0,
+    models: Annotated[list[int], typer.Option(help="Model lines it serves; by default all.")] = [],  # noqa: B006 - typer reads it only
     url: Url = "",
     key: Key = "",
     as_json: AsJson = False,
 ) -> None:
     """Register a base station, or change one."""
     with connect(url, key) as platform:
-        made = platform.put_cell(
+        stored = platform.put_cell(
             cell,
             x_metres=x,
             y_metres=y,
@@ -48,7 +48,7 @@ def put(
             radius_metres=radius,
             models=list(models),
         )
-    show(made, as_json, lambda: f"cell [bold]{cell}[/] at ({x:g}, {y:g}) m, {blocks} blocks, {radius:g} m")
+    show(stored, as_json, lambda: f"cell [bold]{cell}[/] at ({x:g}, {y:g}) m, {blocks} blocks, {radius:g} m")
 
 
 @app.command("list", epilog="[bold]Example[/]  coterie cells list")
@@ -66,10 +66,10 @@ def list_cells(url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
 
 @app.command("remove", epilog="[bold]Example[/]  coterie cells remove north")
 def remove(cell: Cell, url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
-    """Remove a base station; plans made from now on do without it."""
+    """Remove a base station; new plans no longer use it."""
     with connect(url, key) as platform:
         platform.remove_cell(cell)
-    show({"removed": cell}, as_json, lambda: f"cell [bold]{cell}[/] is gone")
+    show({"removed": cell}, as_json, lambda: f"cell [bold]{cell}[/] is removed")
 
 
 _TRAIN_EPILOG = """[bold]Examples[/]
@@ -83,19 +83,19 @@ coterie cells train --users 12 --models 2 --network set --learner iql --penalty 
 @app.command("train", epilog=_TRAIN_EPILOG)
 def train(
     users: Annotated[int, typer.Option(min=1, help="Devices expected.")],
-    models: Annotated[int, typer.Option(min=1, help="Models of the tasks it is for.")] = 2,
+    models: Annotated[int, typer.Option(min=1, help="Model lines of the tasks it is for.")] = 2,
     learner: Annotated[str, typer.Option(help="vdn or iql.")] = "vdn",
     penalty: Annotated[str, typer.Option(help="dynamic or fixed.")] = "dynamic",
     network: Annotated[str, typer.Option(help="pointer, or set: one value for each set of devices.")] = "pointer",
-    steps: Annotated[int, typer.Option(min=0, help="Training steps; 0 = as is usual.")] = 0,
+    steps: Annotated[int, typer.Option(min=0, help="Training steps; 0 = the default.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Seed.")] = 0,
     radio: Annotated[str, typer.Option(help="Radio constants of the tasks it is for: JSON or @file.")] = "{}",
-    wait: Annotated[bool, typer.Option("--wait", help="Return when it is ready.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the policy is ready.")] = False,
     url: Url = "",
     key: Key = "",
     as_json: AsJson = False,
 ) -> None:
-    """Train a scheduling policy for the present cells, in the background."""
+    """Train a scheduling policy for the current cells in the background."""
     if learner not in ("vdn", "iql") or penalty not in ("dynamic", "fixed") or network not in ("pointer", "set"):
         raise Mistake("--learner must be vdn or iql, --penalty dynamic or fixed, --network pointer or set")
     constants = read_json(radio, "--radio")

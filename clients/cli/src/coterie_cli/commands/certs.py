@@ -15,32 +15,32 @@ EPILOG = """[bold]Examples[/]
 coterie certs --out deploy/certs --name trust=trust.internal    [dim]make them, or renew them[/]\n
 coterie certs --out deploy/certs --new-authority                [dim]then renew them, then --forget-old[/]
 
-Give each service its own folder as COTERIE_TLS_DIR and no other. Keep the folder "authority", which makes certificates
-of any service, where no service runs.
+Give each service only its own folder, as COTERIE_TLS_DIR. Keep the folder "authority" on a machine without services: it
+can make certificates of any service.
 """
 
 HOLDERS = (*SERVICES, STATION)
-"""Who has a certificate: services, and base stations, which share one and are told apart by their tokens."""
+"""Holders of certificates: each service, and all base stations together, which authenticate with tokens."""
 
 
 def certs(
-    folder: Annotated[Path, typer.Option("--out", help="Folder to make; one folder per service within.")],
+    folder: Annotated[Path, typer.Option("--out", help="Output folder, with one folder per service.")],
     name: Annotated[list[str], typer.Option(help="A further host name, as service=host; repeat for more.")] = [],  # noqa: B006 - typer reads it only
-    days: Annotated[int, typer.Option(min=1, max=3650, help="How long the certificates are good for.")] = 365,
+    days: Annotated[int, typer.Option(min=1, max=3650, help="Validity of the certificates in days.")] = 365,
     new_authority: Annotated[
-        bool, typer.Option("--new-authority", help="Replace the authority; both are accepted, certificates stay.")
+        bool, typer.Option("--new-authority", help="Replace the authority; services accept both.")
     ] = False,
     forget_old: Annotated[
-        bool, typer.Option("--forget-old", help="Accept the replaced authority no more; renew certificates before.")
+        bool, typer.Option("--forget-old", help="Stop accepting the replaced authority; renew certificates first.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make or renew service certificates for mutual TLS; running services notice by themselves.
+    """Make or renew service certificates for mutual TLS; running services reload them.
 
-    An authority that is there is kept, unless --new-authority says otherwise.
+    An existing authority is kept unless --new-authority is given.
     """
     if new_authority and forget_old:
-        raise Mistake("--new-authority comes first, then a run without either to renew, then --forget-old")
+        raise Mistake("give one option at a time: first --new-authority, then neither to renew, then --forget-old")
     try:
         from coterie_cli.certificates import forget_authority, make_certificates, replace_authority
     except ImportError as error:
@@ -53,15 +53,15 @@ def certs(
         hosts[service].append(host)
     try:
         if new_authority:
-            made = replace_authority(folder, HOLDERS)
+            folders = replace_authority(folder, HOLDERS)
         else:
-            made = forget_authority(folder, HOLDERS) if forget_old else make_certificates(folder, hosts, days)
+            folders = forget_authority(folder, HOLDERS) if forget_old else make_certificates(folder, hosts, days)
     except ValueError as error:
         raise Mistake(str(error)) from error
     if new_authority:
         err.print(
-            "Both authorities are accepted now. Copy these folders to the services; then run this without "
-            "--new-authority, which makes certificates of the new one, and copy; then with --forget-old, and copy."
+            "Services will accept both authorities. 1. Copy these folders to the services. 2. Run this without "
+            "--new-authority to make certificates of the new one, and copy. 3. Run it with --forget-old, and copy."
         )
-    document = {service: str(path) for service, path in made.items()}
+    document = {service: str(path) for service, path in folders.items()}
     show(document, as_json, lambda: table("", ["service", "COTERIE_TLS_DIR"], document.items()))

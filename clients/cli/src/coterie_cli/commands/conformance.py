@@ -59,7 +59,7 @@ def conformance(
     """
     chosen = group or list(GROUPS)
     if unknown := [name for name in chosen if name not in GROUPS]:
-        raise Mistake(f"there is no group {unknown[0]!r}; choose from {', '.join(GROUPS)}")
+        raise Mistake(f"unknown group {unknown[0]!r}; choose from {', '.join(GROUPS)}")
     fixtures = Fixtures(training=read_json(training, "--training"))
     if model is not None:
         fixtures.model = _model(model)

@@ -1,4 +1,4 @@
-"""`coterie task evaluate` and `coterie task contributions`: what each device's updates were worth to the model."""
+"""`coterie task evaluate` and `coterie task contributions`: the value of each device's updates."""
 
 from __future__ import annotations
 
@@ -33,26 +33,28 @@ def evaluate_task(
     task: Task,
     sample: Annotated[str, typer.Option(help="Measure on the held-out samples of a built-in set: digits.")] = "",
     metrics: Annotated[
-        str, typer.Option(help="file.py:function or module:function of yours: tensors by name in, figures by name out.")
+        str, typer.Option(help="Your file.py:function or module:function: tensors by name in, metrics by name out.")
     ] = "",
     worth: Annotated[
-        str, typer.Option(help="file.py:function or module:function of yours: tensors by name in, their worth out.")
+        str, typer.Option(help="Your file.py:function or module:function: tensors by name in, their value out.")
     ] = "",
     url: Url = "",
     key: Key = "",
     as_json: AsJson = False,
 ) -> None:
-    """Measure a task's model versions with data of your own as they are made, until the task has ended.
+    """Measure each model version of a task with your own data, until the task has ended.
 
-    With a worth, and with --sample in a task that pays by it or keeps updates, contributions follow as well.
+    Compute contributions too with --worth, or with --sample if the task pays for them or keeps updates.
     """
-    figures, told = _evaluators(sample, metrics, worth)
+    figures, value = _evaluators(sample, metrics, worth)
     with connect(url, key) as platform, connect(url, key) as second:
         result = platform.find_task(task)
-        values = told is not None and (not sample or _is_valued(result))
+        is_valued = value is not None and (not sample or _is_valued(result))
         with ThreadPoolExecutor(1) as pool:
-            measured = pool.submit(measure, second, result.id, figures, on_version=_say_version) if figures else None
-            rounds = evaluate(platform, result.id, told, on_round=_say) if told is not None and values else 0
+            measured = pool.submit(measure, second, result.id, figures, on_version=_print_version) if figures else None
+            rounds = (
+                evaluate(platform, result.id, value, on_round=_print_round) if value is not None and is_valued else 0
+            )
             versions = measured.result() if measured is not None else 0
     document = {"task_id": result.id, "versions": versions, "rounds": rounds}
     show(document, as_json, lambda: f"{result.id}: {versions} versions measured, {rounds} rounds valued")
@@ -61,12 +63,12 @@ def evaluate_task(
 @app.command("contributions", epilog="[bold]Example[/]  coterie task contributions digits --round 3")
 def contributions(
     task: Task,
-    round: Annotated[int, typer.Option(min=0, help="Only of this round; 0 = all together.")] = 0,
+    round: Annotated[int, typer.Option(min=0, help="Only this round; 0 = all rounds.")] = 0,
     url: Url = "",
     key: Key = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show what each device contributed to a task's models, the most first."""
+    """Show each device's contribution to a task's models, the largest first."""
     with connect(url, key) as platform:
         result = sorted(platform.contributions(platform.find_task(task).id, round=round), key=lambda item: -item.value)
         names = _names(platform) if result else {}
@@ -78,13 +80,13 @@ def _names(platform: Platform) -> dict[str, str]:
     return {device.id: device.name for device in platform.devices()} if platform.me().role == "admin" else {}
 
 
-def _say(round: int, players: int, models: int) -> None:
+def _print_round(round: int, players: int, models: int) -> None:
     err.print(f"round {round}: {players} updates valued by {models} models", markup=False)
 
 
-def _say_version(model: Model, metrics: Mapping[str, float]) -> None:
-    told = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if name != "samples")
-    err.print(f"version {model.version}: {told}", markup=False)
+def _print_version(model: Model, metrics: Mapping[str, float]) -> None:
+    text = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if name != "samples")
+    err.print(f"version {model.version}: {text}", markup=False)
 
 
 def _is_valued(task: TaskRecord) -> bool:
@@ -96,8 +98,8 @@ def _evaluators(sample: str, metrics: str, worth: str) -> tuple[Figures | None, 
     if bool(sample) == bool(metrics or worth):
         raise Mistake("give --sample digits, or --metrics file.py:function, --worth file.py:function or both")
     if sample == "digits":
-        figures = _digits()
-        return figures, lambda tensors: figures(tensors)["accuracy"]
+        measure_digits = _digits()
+        return measure_digits, lambda tensors: measure_digits(tensors)["accuracy"]
     if sample:
         raise Mistake(f"no sample is called {sample!r}; there is digits")
     return _function(metrics, "--metrics"), _function(worth, "--worth")
@@ -114,11 +116,11 @@ def _function(name: str, option: str) -> Any:
     except BadSource as error:
         raise Mistake(f"{option}: {error}") from error
 
-    def told(tensors: Tensors) -> Any:
+    def guarded(tensors: Tensors) -> Any:
         with errors_of(name):
             return function(tensors)
 
-    return told
+    return guarded
 
 
 def _digits() -> Figures:

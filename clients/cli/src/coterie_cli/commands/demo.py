@@ -1,4 +1,4 @@
-"""`coterie demo`: a platform, devices and a task, from nothing to a result in a minute."""
+"""`coterie demo`: run a platform, devices and a task on this machine."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ coterie demo --list
 
 def demo(
     which: Annotated[str, typer.Argument(help="Which demo; --list shows them.")] = "fedavg",
-    rounds: Annotated[int, typer.Option(min=0, help="Rounds; 0 = as the demo likes.")] = 0,
-    devices: Annotated[int, typer.Option(min=0, help="Devices; 0 = as the demo likes.")] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of everything.")] = 0,
+    rounds: Annotated[int, typer.Option(min=0, help="Rounds; 0 = the demo's default.")] = 0,
+    devices: Annotated[int, typer.Option(min=0, help="Devices; 0 = the demo's default.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of data, models and training.")] = 0,
     garbage_device: Annotated[
-        bool, typer.Option("--garbage-device", help="One device turns to garbage and loses trust.")
+        bool, typer.Option("--garbage-device", help="One device delivers garbage and loses trust.")
     ] = False,
     list_them: Annotated[bool, typer.Option("--list", help="List the demos.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a demo: real services, real agents, one task, then a table of what came out."""
-    match = demos()
+    """Run a demo: real services, real agents, one task, then tables of the results."""
+    known = demos()
     if list_them:
-        rows = [[item.name, item.about] for item in match.values()]
+        rows = [[item.name, item.about] for item in known.values()]
         show(dict(rows), as_json, lambda: table("", ["demo", "what it shows"], rows))
         return
-    if which not in match:
-        raise Mistake(f"no demo is called {which!r}; there are {', '.join(match)}")
-    result = match[which].run(DemoOptions(rounds, devices, seed, garbage_device, quiet=as_json))
+    if which not in known:
+        raise Mistake(f"no demo is called {which!r}; choose from {', '.join(known)}")
+    result = known[which].run(DemoOptions(rounds, devices, seed, garbage_device, quiet=as_json))
     show(result, as_json, lambda: _closing(result))
     if result["state"] != "finished":
         raise typer.Exit(FAILED)
 
 
 def _closing(result: dict[str, Any]) -> RenderableType:
-    """Prints the demo's own tables, or those of federated averaging; what is left to say."""
+    """Print the demo's tables, or those of federated averaging; return the closing line."""
     for item in result.get("tables", []):
         out.print(table(item["title"], item["columns"], item["rows"]))
     if "tables" not in result:
         _print_averaging(result)
-    match = result.get("found") or f"{result['accuracy']:.1%} right"
-    return f"\n{result['state']}: [bold]{escape(match)}[/] in {result['seconds']:.1f} s"
+    headline = result.get("headline") or f"{result['accuracy']:.1%} right"
+    return f"\n{result['state']}: [bold]{escape(headline)}[/] in {result['seconds']:.1f} s"
 
 
 def _print_averaging(result: dict[str, Any]) -> None:

@@ -58,7 +58,7 @@ def register(
     url: Url = "",
     as_json: AsJson = False,
 ) -> None:
-    """Register a device; a folder that knows its device is left as it is and needs no token."""
+    """Register a device; a folder with a registered device stays unchanged and needs no token."""
     identity = register_device(
         DeviceHome(home), url or default_url(), token, name=name or home.name, profile={"kind": kind, "brand": brand}
     )
@@ -72,7 +72,7 @@ def run(
     task: Annotated[
         list[str],
         typer.Option(
-            help="Task to join, by id or name; repeat for more. Left out: those approved in a linked browser."
+            help="Task to join, by id or name; repeat for more. By default those approved in a linked browser."
         ),
     ] = [],  # noqa: B006 - typer reads it only
     source: Annotated[str, typer.Option(help="file.py:function that returns model and data.")] = "",
@@ -81,13 +81,15 @@ def run(
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the task has been created.")] = False,
     on_error: Annotated[
         str,
-        typer.Option(help="When your own code raises, the round is declined; then stop, or continue with the next."),
+        typer.Option(
+            help="After an exception in your code the device declines the round; then stop, or continue with the next."
+        ),
     ] = "stop",
     as_json: AsJson = False,
 ) -> None:
-    """Run a device's agent until its tasks have ended or Ctrl-C; start it again and it goes on where it was.
+    """Run a device's agent until its tasks end or Ctrl-C; a restart resumes its work.
 
-    Without --task it waits for tasks that its owner approves in a linked browser (`coterie device link`).
+    Without --task, wait for tasks that the owner approves in a linked browser (`coterie device link`).
     """
     if on_error not in ("stop", "continue"):
         raise Mistake(f"--on-error must be stop or continue, not {on_error!r}")
@@ -95,15 +97,15 @@ def run(
         raise Mistake(f"{home} holds no registered device; run `coterie device register --home {home}` first")
     if not task and not DeviceHome(home).browsers():
         raise Mistake("give --task, or link a browser in which you approve tasks: `coterie device link`")
-    match = _source(source, sample, part) if source or sample or not _has_answer(home) else None
+    training = _source(source, sample, part) if source or sample or not _has_answer(home) else None
     from coterie.agent.agent import Agent
 
     signal.signal(signal.SIGTERM, _interrupt)
-    told = logging.StreamHandler()
-    told.setFormatter(_Harmless("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
-    logging.basicConfig(level=logging.INFO, handlers=[told])
+    handler = logging.StreamHandler()
+    handler.setFormatter(_SanitisingFormatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    agent = Agent(home) if match is None else _training_agent(home, match, on_error)
+    agent = Agent(home) if training is None else _training_agent(home, training, on_error)
     for name in task:
         _join(agent, name, wait)
     summary = agent.run(ask_owner=not task)
@@ -138,7 +140,7 @@ def revoke(
     key: Key = "",
     as_json: AsJson = False,
 ) -> None:
-    """Revoke a device for good."""
+    """Revoke a device permanently."""
     with connect(url, key) as platform:
         revoked = platform.revoke_device(device, why)
     show(revoked, as_json, lambda: f"{device} is revoked")
@@ -152,22 +154,22 @@ def erase(
     key: Key = "",
     as_json: AsJson = False,
 ) -> None:
-    """Revoke a device and forget its name, profile, keys, ties and letters; book and audit log keep its bare id."""
+    """Revoke a device and delete its name, profile, keys, ties and letters; ledger and audit log keep its id."""
     if not yes:
-        typer.confirm(f"Forget {device} for good? What models have learnt from it stays in them.", abort=True)
+        typer.confirm(f"Delete {device} permanently? Models keep what they learnt from it.", abort=True)
     with connect(url, key) as platform:
         erased = platform.erase_device(device)
-    show(erased, as_json, lambda: f"{device} is forgotten; its id alone stays in the book and the audit log")
+    show(erased, as_json, lambda: f"{device} is deleted; only its id stays in the ledger and the audit log")
 
 
 @app.command("answer", epilog="[bold]Example[/]  coterie device answer 21.5 --home phone --question 'How warm is it?'")
 def answer(
-    value: Annotated[float, typer.Argument(help="The answer; it stays on the device, only a noised one leaves.")],
+    value: Annotated[float, typer.Argument(help="The answer; it stays on the device, which sends only a noised one.")],
     home: Annotated[Path, typer.Option(help="Folder of a registered device.")],
-    question: Annotated[str, typer.Option(help="For this question, word for word; left out: for any.")] = "",
+    question: Annotated[str, typer.Option(help="Exact text of the question; by default any question.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Keep the answer a device gives to surveys, in its private settings."""
+    """Store the answer that a device gives to surveys, in its private settings."""
     settings = _private_settings(home)
     if question:
         settings["answers"] = {**settings.get("answers", {}), question: value}
@@ -180,24 +182,24 @@ def answer(
 _COSTS_EPILOG = """[bold]Examples[/]
 
 coterie device costs --home phone --quadratic 1.5 --fixed 0.01\n
-coterie device costs --home phone --per-joule 0.000002   [dim]what computing takes is measured[/]
+coterie device costs --home phone --per-joule 0.000002   [dim]the device measures its energy[/]
 """
 
 
 @app.command("costs", epilog=_COSTS_EPILOG)
 def costs(
     home: Annotated[Path, typer.Option(help="Folder of a registered device.")],
-    quadratic: Annotated[float, typer.Option(help="a: credits per squared unit of exposure; 0 = as it is.")] = 0.0,
-    linear: Annotated[float, typer.Option(help="b: credits per unit of exposure; -1 = as it is.")] = -1.0,
-    fixed: Annotated[float, typer.Option(help="C: credits per round of work; -1 = as it is.")] = -1.0,
-    kappa: Annotated[float, typer.Option(help="κ: credits per cycle and hertz of computing; -1 = as it is.")] = -1.0,
-    per_joule: Annotated[float, typer.Option(help="Credits per joule of computing; -1 = as it is.")] = -1.0,
+    quadratic: Annotated[float, typer.Option(help="a: credits per squared unit of exposure; 0 = keep.")] = 0.0,
+    linear: Annotated[float, typer.Option(help="b: credits per unit of exposure; -1 = keep.")] = -1.0,
+    fixed: Annotated[float, typer.Option(help="C: credits per round of work; -1 = keep.")] = -1.0,
+    kappa: Annotated[float, typer.Option(help="κ: credits per cycle and hertz of computing; -1 = keep.")] = -1.0,
+    per_joule: Annotated[float, typer.Option(help="Credits per joule of computing; -1 = keep.")] = -1.0,
     as_json: AsJson = False,
 ) -> None:
-    """Show or set what privacy and work cost the owner; a device that sells without any draws some and keeps them.
+    """Show or set what privacy and work cost the owner; without costs, a device draws and stores random ones.
 
-    With a price of computing the device measures the cycles, clock and energy of its training and adds what they cost
-    to every round it decides about. None of this ever leaves it.
+    With a price for computing, the device measures the cycles, clock and energy of its training and adds their cost to
+    each round it decides about. The costs never leave the device.
     """
     from coterie.agent.computing_cost import Tariff
     from coterie.privacy.budget_choice import PrivateCosts
@@ -215,9 +217,9 @@ def costs(
             raise Mistake(f"{error}; give --quadratic above 0 and the others at least 0") from error
         DeviceHome(home).keep_private({"costs": retained})
     prices = {"kappa": kappa, "credits_per_joule": per_joule}
-    told = {name: value for name, value in prices.items() if value != -1.0}
-    computing = dict(settings.get("computing") or {}) | told
-    if told:
+    changed_prices = {name: value for name, value in prices.items() if value != -1.0}
+    computing = dict(settings.get("computing") or {}) | changed_prices
+    if changed_prices:
         try:
             computing = asdict(Tariff(**computing))
         except (TypeError, ValueError) as error:
@@ -225,7 +227,7 @@ def costs(
         DeviceHome(home).keep_private({"computing": computing})
     parts = (retained, computing, dict(settings.get("effort") or {}))
     rows = [[name.replace("_", " "), value] for part in parts for name, value in part.items() if value is not None]
-    title = "" if retained else "no costs of privacy yet: they are drawn when the device first sells"
+    title = "" if retained else "no privacy costs set: the device draws them when it first sells"
     every = retained | ({"computing": computing} if computing else {}) | ({"effort": parts[2]} if parts[2] else {})
     show(every, as_json, lambda: table(title, ["cost", "credits, or measured"], rows))
 
@@ -233,36 +235,36 @@ def costs(
 _CARE_EPILOG = """[bold]Examples[/]
 
 coterie device care --home phone --own 2 --social 0.5\n
-coterie device care --home phone --hidden 5   [dim]neighbours' answers tell a lot of mine, whatever a survey says[/]
+coterie device care --home phone --hidden 5   [dim]cap what a survey assumes about neighbours[/]
 """
 
 
 @app.command("care", epilog=_CARE_EPILOG)
 def care(
     home: Annotated[Path, typer.Option(help="Folder of a registered device.")],
-    own: Annotated[float, typer.Option(help="Credits that a unit of its own privacy is worth; -1 = as it is.")] = -1.0,
+    own: Annotated[float, typer.Option(help="Value of a unit of own privacy in credits; -1 = keep.")] = -1.0,
     social: Annotated[
-        float, typer.Option(help="Credits that a fully trusted friend's is worth; -1 = as it is.")
+        float, typer.Option(help="Value of a fully trusted friend's privacy in credits; -1 = keep.")
     ] = -1.0,
     hidden: Annotated[
         float,
-        typer.Option(help="Most variance, in squared ranges, that others' data hide of its own; -1 = as it is."),
+        typer.Option(help="Most variance, in squared ranges, by which other data hide its own; -1 = keep."),
     ] = -1.0,
     as_json: AsJson = False,
 ) -> None:
-    """Show or set what the owner's and its friends' privacy are worth in surveys; by default what a survey assumes.
+    """Show or set the value of the owner's and friends' privacy in surveys; by default what a survey assumes.
 
-    With --hidden the device believes no survey that says others' data hide more of its own. None of this leaves it.
+    --hidden caps the variance by which, as a survey claims, other data hide its own. The values never leave the device.
     """
     retained = dict(_private_settings(home).get("care") or {})
-    told = {"own": own, "social": social, "hidden": hidden}
-    changed = {name: value for name, value in told.items() if value != -1.0}
+    values = {"own": own, "social": social, "hidden": hidden}
+    changed = {name: value for name, value in values.items() if value != -1.0}
     if not all(0.0 <= value < math.inf for value in changed.values()):
         raise Mistake("care must be finite and not negative; give --own, --social and --hidden at least 0")
     if changed:
         retained |= changed
         DeviceHome(home).keep_private({"care": retained})
-    title = "" if retained else "nothing of its own: surveys assume it"
+    title = "" if retained else "no values set; surveys assume defaults"
     show(
         retained, as_json, lambda: table(title, ["care", "value"], [[name, value] for name, value in retained.items()])
     )
@@ -272,7 +274,7 @@ def care(
     "pause", epilog="[bold]Example[/]  coterie device pause --home phone   [dim]until: coterie device resume[/]"
 )
 def pause(home: Annotated[Path, typer.Option(help="Folder of a registered device.")], as_json: AsJson = False) -> None:
-    """Let a device do nothing for now: from its next work on, also while it runs, it declines and says so."""
+    """Pause a device, also while it runs: it declines all work from now on."""
     _set_paused(home, True, as_json)
 
 
@@ -294,7 +296,7 @@ def limits(
     changes: Annotated[list[str], typer.Option("--set", metavar="NAME=NUMBER", help="Change one.")] = [],  # noqa: B006 - typer reads it only
     as_json: AsJson = False,
 ) -> None:
-    """Show or set how much a device does in one round at most; it declines work beyond that, and says so."""
+    """Show or set the most work a device does in one round; it declines work beyond that."""
     from coterie.agent.workload import Workload
 
     settings = _private_settings(home)
@@ -324,20 +326,20 @@ def _has_answer(home: Path) -> bool:
     return bool(DeviceHome(home).private_settings().keys() & {"answer", "answers"})
 
 
-def _training_agent(home: Path, found: Source | Learner, on_error: str) -> Agent:
+def _training_agent(home: Path, source: Source | Learner, on_error: str) -> Agent:
     from coterie.agent.agent import Agent
     from coterie_cli.sources import Source
 
-    if not isinstance(found, Source):
-        return Agent(home, learner=found, on_error="continue" if on_error == "continue" else "stop")
+    if not isinstance(source, Source):
+        return Agent(home, learner=source, on_error="continue" if on_error == "continue" else "stop")
     from coterie.learning.training import single_threaded
 
     single_threaded()
     return Agent(
         home,
-        found.model,
-        found.data,
-        test_data=found.test_data,
+        source.model,
+        source.data,
+        test_data=source.test_data,
         on_error="continue" if on_error == "continue" else "stop",
     )
 
@@ -367,8 +369,8 @@ def _join(agent: Agent, task: str, wait: bool) -> None:
             time.sleep(1.0)
 
 
-class _Harmless(logging.Formatter):
-    """Lines that command the terminal nothing, whatever the platform or a peer put into them."""
+class _SanitisingFormatter(logging.Formatter):
+    """Sanitises log lines, so that text from the platform or a peer cannot control the terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
         return sanitise(super().format(record))

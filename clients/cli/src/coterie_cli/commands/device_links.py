@@ -1,4 +1,4 @@
-"""`coterie device link`, `links` and `unlink`: browsers in which an owner decides for a device."""
+"""`coterie device link`, `links` and `unlink`: browsers that may decide for a device."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from coterie_cli.console import AsJson, Mistake, err, show, table, when
 Home = Annotated[Path, typer.Option(help="Folder of a registered device.")]
 LINK_EPILOG = """[bold]Examples[/]
 
-coterie device link --home phone   [dim]then open the address it shows in your browser, within ten minutes[/]\n
-coterie device link --home phone --console https://coterie.example --qr   [dim]to scan with a telephone[/]
+coterie device link --home phone   [dim]open the address in your browser within ten minutes[/]\n
+coterie device link --home phone --console https://coterie.example --qr   [dim]for a phone[/]
 
-The address is a key: whoever opens it first decides for this device. It works once, and only while this command waits.
+The address is a key: the first browser that opens it decides for this device. It works once, while this command waits.
 """
 LINKS_EPILOG = "[bold]Example[/]  coterie device links --home phone"
 UNLINK_EPILOG = "[bold]Example[/]  coterie device unlink lnk_01jd… --home phone"
@@ -34,23 +34,23 @@ ASK_SECONDS = 1.0
 def link(
     home: Home,
     console: Annotated[
-        str, typer.Option(envvar="COTERIE_CONSOLE_URL", help="Where you open the console.")
+        str, typer.Option(envvar="COTERIE_CONSOLE_URL", help="URL of the web console.")
     ] = "http://127.0.0.1:8090",
-    minutes: Annotated[float, typer.Option(min=0.05, max=1440, help="How long the link may be opened.")] = 10.0,
+    minutes: Annotated[float, typer.Option(min=0.05, max=1440, help="Minutes for which the link works.")] = 10.0,
     qr: Annotated[bool, typer.Option("--qr", help="Draw the address as a QR code.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Link a browser of yours: it may then approve tasks for this device, and pause it, by signing."""
+    """Link your browser, so that it may approve tasks for this device and pause it."""
     identity, secret = _identity(home), LinkSecret.fresh()
     with Platform(identity.url, identity.api_key) as platform:
         made = platform.make_link(identity.id, token_digest=secret.token_digest, lifetime_seconds=60.0 * minutes)
         address = secret.address(console, made.id)
-        err.print(Text(f"Open this in your browser within {minutes:g} minutes, and tell it to nobody:\n\n{address}\n"))
+        err.print(Text(f"Open this in your browser within {minutes:g} minutes, and keep it secret:\n\n{address}\n"))
         if qr:
             err.print(Text(qr_code(address)))
         try:
             browser = secret.pinned(_taken(platform, made))
-        except BaseException as error:  # also Ctrl-C: what is not pinned here must not stay open there
+        except BaseException as error:  # also Ctrl-C: the platform must not keep a link that is not pinned here
             platform.end_link(identity.id, made.id)
             if isinstance(error, BadLink):
                 raise Mistake(str(error)) from error
@@ -76,17 +76,17 @@ def unlink(
     home: Home,
     as_json: AsJson = False,
 ) -> None:
-    """Believe a browser no more, and sign it out."""
+    """Unlink a browser and sign it out."""
     identity = _identity(home)
     if not DeviceHome(home).forget_browser(link):
         raise Mistake(f"no browser is linked as {link}; `coterie device links --home {home}` lists them")
     with Platform(identity.url, identity.api_key) as platform:
         platform.end_link(identity.id, link)
-    show({"link": link}, as_json, lambda: f"{link} decides no more")
+    show({"link": link}, as_json, lambda: f"{link} is unlinked")
 
 
 def _taken(platform: Platform, made: BrowserLink) -> BrowserLink:
-    """The link as soon as a browser has taken it; raises when its time is over."""
+    """Wait until a browser claims the link; raise when it expires."""
     deadline = time.monotonic() + max(0.0, made.expires_at - made.created_at)
     while True:
         result = next((item for item in platform.links(made.device_id) if item.id == made.id), None)

@@ -1,4 +1,4 @@
-"""`coterie doctor`: what is wrong on this machine or with a platform, and what to do about it."""
+"""`coterie doctor`: find problems of this machine or of a platform, with advice."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ _CHILD_SECONDS = 120
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked at: how it is, and what to do if it is not well."""
+    """Result of one check, with advice unless it is ok."""
 
     check: str
     state: Literal["ok", "warn", "bad"]
-    found: str
+    result: str
     advice: str = ""
 
 
@@ -60,17 +60,17 @@ def doctor(
 ) -> None:
     """Check disk, data folder, databases, blob store, certificates, ports, clock and versions.
 
-    Exit code 1 if something is bad. COTERIE_… variables are read as the services read them.
+    Exit code 1 if a check is bad. Reads COTERIE_… variables as the services do.
     """
-    with err.status("looking …"):
+    with err.status("checking …"):
         findings = [*_machine(data), *_platform(url or default_url(), key)]
-    rows = [(_MARKS[finding.state], finding.check, finding.found, finding.advice) for finding in findings]
-    show([asdict(finding) for finding in findings], as_json, lambda: _told(rows))
+    rows = [(_MARKS[finding.state], finding.check, finding.result, finding.advice) for finding in findings]
+    show([asdict(finding) for finding in findings], as_json, lambda: _lines(rows))
     if any(finding.state == "bad" for finding in findings):
         raise typer.Exit(FAILED)
 
 
-def _told(rows: list[tuple[str, str, str, str]]) -> str:
+def _lines(rows: list[tuple[str, str, str, str]]) -> str:
     lines = []
     for mark, check, result, advice in rows:
         lines.append(f"{mark}  [bold]{check}[/]: {result}")
@@ -85,7 +85,7 @@ def _machine(data: Path) -> Iterator[Finding]:
     if tls := os.environ.get("COTERIE_TLS_DIR", ""):
         yield certificate(Path(tls))
     if importlib.util.find_spec("services") is None:
-        yield Finding("services", "ok", "not installed here; their databases are not looked at")
+        yield Finding("services", "ok", "not installed here; their databases are not checked")
         return
     done = subprocess.run(
         [sys.executable, "-m", "services.kit.runtime.doctor"],
@@ -96,7 +96,7 @@ def _machine(data: Path) -> Iterator[Finding]:
         check=False,
     )
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         yield Finding("services", "bad", last, "install the platform again: make install")
         return
     for item in json.loads(done.stdout):
@@ -104,19 +104,19 @@ def _machine(data: Path) -> Iterator[Finding]:
 
 
 def disk(data: Path) -> Iterator[Finding]:
-    """Free space where the data are."""
+    """Check the free space of the data folder."""
     place = next(path for path in (data, *data.absolute().parents) if path.exists())
     free = shutil.disk_usage(place).free
-    says = f"{free / (1 << 30):.1f} GiB free at {place}"
+    text = f"{free / (1 << 30):.1f} GiB free at {place}"
     if free < LITTLE_DISK:
         state: Literal["warn", "bad"] = "bad" if free < TOO_LITTLE_DISK else "warn"
-        yield Finding("disk", state, says, "make room, or move the data folder to a larger disk")
+        yield Finding("disk", state, text, "make room, or move the data folder to a larger disk")
     else:
-        yield Finding("disk", "ok", says)
+        yield Finding("disk", "ok", text)
 
 
 def folder(data: Path) -> Iterator[Finding]:
-    """Who may read the data folder and the admin key in it."""
+    """Check the permissions of the data folder and the admin key."""
     for path in (data, data / "admin.key"):
         if not path.exists():
             continue
@@ -125,14 +125,14 @@ def folder(data: Path) -> Iterator[Finding]:
             advice = f"chmod {'700' if path.is_dir() else '600'} {path}"
             yield Finding("permissions", "bad", f"{path} is open to others (mode {mode:o})", advice)
         elif not os.access(path, os.R_OK | os.W_OK):
-            yield Finding("permissions", "bad", f"{path} is not ours to write", f"chown it to {os.getuid()}")
+            yield Finding("permissions", "bad", f"{path} is not writable for this user", f"chown it to {os.getuid()}")
         else:
-            yield Finding("permissions", "ok", f"{path} is its owner's alone")
+            yield Finding("permissions", "ok", f"{path} is private to its owner")
 
 
 def certificate(place: Path) -> Finding:
-    """Whether the certificate of a TLS folder is whole, signed by its authority and good for a while."""
-    renew = "make new ones with `coterie certs` and restart the services one after the other"
+    """Check that the certificate of a TLS folder is complete, signed by its authority and not about to expire."""
+    renew = "renew with `coterie certs` and restart the services one after the other"
     try:
         own = x509.load_pem_x509_certificate((place / "cert.pem").read_bytes())
         authorities = x509.load_pem_x509_certificates((place / "ca.pem").read_bytes())
@@ -159,55 +159,53 @@ def _signed(own: x509.Certificate, authority: x509.Certificate) -> bool:
 
 def _platform(url: str, key: str) -> Iterator[Finding]:
     try:
-        answer = httpx.get(f"{url}/health/ready", timeout=5.0)
+        response = httpx.get(f"{url}/health/ready", timeout=5.0)
     except httpx.HTTPError as error:
-        yield from _nobody(url, error)
+        yield from _unreachable(url, error)
         return
-    states = answer.json().get("services", {}) if answer.headers.get("content-type", "").endswith("json") else {}
+    states = response.json().get("services", {}) if response.headers.get("content-type", "").endswith("json") else {}
     away = [name for name, state in states.items() if state != "serving"]
-    if answer.status_code != 200:
-        says = f"{', '.join(away)} away" if away else f"{url} answers {answer.status_code}"
-        yield Finding("platform", "bad", says, "look at the log of what is away; `coterie up` keeps them in DATA/logs")
+    if response.status_code != 200:
+        text = f"{', '.join(away)} not serving" if away else f"{url} responds {response.status_code}"
+        yield Finding("platform", "bad", text, "read the logs of these services; `coterie up` writes them to DATA/logs")
     else:
         yield Finding("platform", "ok", f"{url} serves with {', '.join(states)}")
-    if date := answer.headers.get("date"):
+    if date := response.headers.get("date"):
         yield clock(parsedate_to_datetime(date).timestamp() - time.time())
     yield from _versions(url, key)
 
 
-def _nobody(url: str, error: Exception) -> Iterator[Finding]:
+def _unreachable(url: str, error: Exception) -> Iterator[Finding]:
     taken = busy_port(DEFAULT_PORTS)
     advice = "start it with `coterie up`, or name it with --url"
     if taken is not None:
-        advice = f"something else listens on port {taken[1]} ({taken[0]}); stop it, or `coterie up --any-ports`"
-    yield Finding("platform", "warn", f"nobody answers at {url} ({error})", advice)
+        advice = f"another process listens on port {taken[1]} ({taken[0]}); stop it, or `coterie up --any-ports`"
+    yield Finding("platform", "warn", f"no response from {url} ({error})", advice)
 
 
 def clock(difference: float) -> Finding:
-    """How far the platform's clock is from ours; an answer's date is a second coarse."""
-    says = f"the platform's clock differs by {abs(difference):.0f} s"
+    """Check the difference of the platform's clock; the Date header is accurate to a second."""
+    text = f"the platform's clock differs by {abs(difference):.0f} s"
     if abs(difference) > CLOCK_SECONDS:
-        return Finding("clock", "bad", says, "set both by NTP: deadlines and leases are times")
-    return Finding("clock", "ok", says)
+        return Finding("clock", "bad", text, "synchronise both with NTP: deadlines and leases depend on it")
+    return Finding("clock", "ok", text)
 
 
 def _versions(url: str, key: str) -> Iterator[Finding]:
     try:
         secret = key or default_key()
     except Mistake:
-        yield Finding("versions", "warn", "not asked: no admin key", "give --key")
+        yield Finding("versions", "warn", "not checked: no admin key", "give --key")
         return
     try:
         with Platform(url, secret, backoff=Backoff(patience_seconds=2.0)) as platform:
-            told = {name: build.version for name, build in platform.versions().services.items()}
+            versions = {name: build.version for name, build in platform.versions().services.items()}
     except CoterieError as error:
-        yield Finding(
-            "versions", "warn", f"not told: {error}", "an admin's key is needed, and a platform of 0.2 or newer"
-        )
+        yield Finding("versions", "warn", f"not available: {error}", "give an admin's key")
         return
-    kinds = {told_version for told_version in told.values() if told_version} | {version.VERSION}
+    kinds = {number for number in versions.values() if number} | {version.VERSION}
     if len(kinds) > 1:
-        says = f"coterie {version.VERSION}; " + ", ".join(f"{name} {item or '?'}" for name, item in told.items())
-        yield Finding("versions", "warn", says, "upgrade what is behind: services are upgraded together")
+        text = f"coterie {version.VERSION}; " + ", ".join(f"{name} {item or '?'}" for name, item in versions.items())
+        yield Finding("versions", "warn", text, "upgrade all services to the same version")
     else:
         yield Finding("versions", "ok", f"{version.VERSION} everywhere")

@@ -1,4 +1,4 @@
-"""`coterie fleet`: many simulated devices in one process."""
+"""`coterie fleet`: simulated devices in one process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from coterie_cli.console import FAILED, AsJson, Key, Url, connect, default_url, 
 from coterie_cli.load_generator import LoadGenerator, LoadSummary, RandomWorker, Worker
 
 PREFIX = "simulated"
-app = typer.Typer(help="Simulated devices over real REST.", no_args_is_help=True)
+app = typer.Typer(help="Run simulated devices against a platform.", no_args_is_help=True)
 _EPILOG = """[bold]Examples[/]
 
 coterie fleet run --task digits --devices 100\n
@@ -37,31 +37,31 @@ def run(
         str,
         typer.Option(
             help="Your own model and data: file.py:function or package.module:function. It is called with (number, "
-            "devices) and returns a learner, (model, data) or (model, data, test data). Left out, parts of the digits."
+            "devices) and returns a learner, (model, data) or (model, data, test data). By default, the digits."
         ),
     ] = "",
     training: Annotated[
         bool,
         typer.Option(
             "--training/--no-training",
-            help="Work as devices do, noise, ledgers and letters included; or send random updates to measure the "
+            help="Run complete devices with noise, ledgers and letters; or send random updates to measure the "
             "platform alone (star without privacy only).",
         ),
     ] = True,
     epsilon: Annotated[
-        float, typer.Option(min=0.0, help="Privacy each simulated owner allows in all (δ = 1e-5).")
+        float, typer.Option(min=0.0, help="Most ε that each simulated owner allows over all tasks (δ = 1e-5).")
     ] = 1e6,
     owner: Annotated[str, typer.Option(help="Owner of the devices; created if new.")] = "fleet",
     start: Annotated[bool, typer.Option("--start", help="Start the task when all have enrolled.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the digits' parts and of random updates.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the shards and of random updates.")] = 0,
     url: Url = "",
     key: Key = "",
     as_json: AsJson = False,
 ) -> None:
-    """Register devices, enrol them in a task and do their work until it ends. Needs an admin's key."""
+    """Register devices, enrol them in a task and do their work until it ends; needs an admin's key."""
     url = url or default_url()
     with connect(url, key) as platform:
-        found = platform.find_task(task)
+        joined = platform.find_task(task)
         owner_id = platform.create_owner(owner).id
         token, prefix = platform.issue_token(owner_id, uses=devices).token, _prefix(platform, owner_id)
 
@@ -69,14 +69,14 @@ def run(
             if not as_json:
                 err.print(f"{devices} devices are enrolled")
             if start:
-                platform.start_task(found.id)
+                platform.start_task(joined.id)
 
         if training:
             state = _train(
                 url,
                 token=token,
                 prefix=prefix,
-                task=found,
+                task=joined,
                 devices=devices,
                 place=learner,
                 epsilon=epsilon,
@@ -86,14 +86,14 @@ def run(
             )
         else:
             state = _measure(
-                url, token, prefix=prefix, task=found, devices=devices, seed=seed, begin=begin, as_json=as_json
+                url, token, prefix=prefix, task=joined, devices=devices, seed=seed, begin=begin, as_json=as_json
             )
     if state != "finished":
         raise typer.Exit(FAILED)
 
 
 def _prefix(platform: Platform, owner_id: str) -> str:
-    """What names of devices begin with: an owner's devices have names of their own, those of earlier fleets too."""
+    """Return a prefix of device names that no earlier fleet of the owner has used."""
     taken = {device.name.rpartition("-")[0] for device in platform.devices(owner=owner_id)}
     return next(p for n in count(1) if (p := PREFIX if n == 1 else f"{PREFIX}-{n}") not in taken)
 

@@ -1,4 +1,4 @@
-"""`coterie logs`: what the services of an embedded platform wrote, together, filtered, as it comes."""
+"""`coterie logs`: show and follow the logs of all services of an embedded platform."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ def logs(
     task: Annotated[str, typer.Option(help="Only lines about this task.")] = "",
     device: Annotated[str, typer.Option(help="Only lines about this device.")] = "",
     request: Annotated[str, typer.Option(help="Only lines of this request id.")] = "",
-    level: Annotated[str, typer.Option(help="This level and worse: info, warning, error.")] = "info",
-    lines: Annotated[int, typer.Option(min=0, help="How many of the last lines.")] = 50,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines come, until Ctrl-C.")] = False,
+    level: Annotated[str, typer.Option(help="This level and more severe: info, warning, error.")] = "info",
+    lines: Annotated[int, typer.Option(min=0, help="Number of last lines.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new lines until Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the log lines of a platform started by `coterie up`, those of all services in order of time."""
+    """Show the logs of a platform started by `coterie up`, all services in order of time."""
     if level not in LEVELS:
-        raise Mistake(f"--level {level!r} is none of {', '.join(LEVELS)}")
+        raise Mistake(f"--level must be one of {', '.join(LEVELS)}, not {level!r}")
     folder = data / "logs"
     if not folder.is_dir():
         raise Mistake(f"{folder} does not exist; name the data folder of a platform that `coterie up` runs with --data")
     worse = frozenset(LEVELS[LEVELS.index(level) :])
-    asked = {"service": service, "task": task, "device": device, "request_id": request}
-    wanted = {name: value for name, value in asked.items() if value}
+    filters = {"service": service, "task": task, "device": device, "request_id": request}
+    wanted = {name: value for name, value in filters.items() if value}
 
     def matches(line: Line) -> bool:
         return line.get("level", "info") in worse and all(line.get(name) == value for name, value in wanted.items())
 
     tails = Tails(folder)
-    found = [line for line in tails.fresh() if matches(line)]
-    _print(found[len(found) - lines if lines < len(found) else 0 :], as_json)
+    recent = [line for line in tails.fresh() if matches(line)]
+    _print(recent[max(0, len(recent) - lines) :], as_json)
     while follow:
         time.sleep(_PAUSE_SECONDS)
         _print(filter(matches, tails.fresh()), as_json)
@@ -61,13 +61,13 @@ def logs(
 
 @dataclass(slots=True)
 class Tails:
-    """The log files of a folder, each read as far as its whole lines go."""
+    """The log files of a folder and how far each was read."""
 
     folder: Path
     read: dict[Path, int] = field(default_factory=dict)
 
     def fresh(self) -> list[Line]:
-        """The lines that came since the last call, those of all files by time."""
+        """Return the complete lines written since the last call, sorted by time."""
         paths = sorted(self.folder.glob("*.log"))
         return sorted((line for path in paths for line in self._fresh_of(path)), key=_time)
 
@@ -75,7 +75,7 @@ class Tails:
         start = self.read.get(path, 0)
         with path.open("rb") as file:
             if file.seek(0, 2) < start:
-                start = 0  # cut or made anew
+                start = 0  # truncated or replaced
             file.seek(start)
             whole = file.read().rpartition(b"\n")[0]
         if not whole:
@@ -86,7 +86,7 @@ class Tails:
 
 
 def parse(text: str, service: str) -> Line:
-    """One line: JSON as the services write it, or a library's plain text."""
+    """Parse a line: JSON of a service, or plain text of a library."""
     try:
         line = json.loads(text)
     except ValueError:
@@ -107,17 +107,17 @@ def _print(lines: Iterable[Line], as_json: bool) -> None:
 
 
 def readable(line: Line) -> Text:
-    """A line for people: time, service, what happened, and the rest as name=value."""
+    """Format a line: time, service, event, and the other fields as name=value."""
     level = str(line.get("level", "info"))
     rest = "  ".join(f"{name}={value}" for name, value in line.items() if name not in _OWN)
     text = Text(f"{str(line.get('timestamp', ''))[11:19]:8} {line.get('service', '')!s:11} ", style="dim")
-    text.append(_harmless(str(line.get("event", ""))), style=_STYLES.get(level, "default"))
-    text.append(f"  {_harmless(rest)}" if rest else "")
+    text.append(_escaped(str(line.get("event", ""))), style=_STYLES.get(level, "default"))
+    text.append(f"  {_escaped(rest)}" if rest else "")
     if line.get("exception"):
-        text.append("\n" + _harmless(str(line["exception"]), keep="\n"), style="red")
+        text.append("\n" + _escaped(str(line["exception"]), keep="\n"), style="red")
     return text
 
 
-def _harmless(text: str, keep: str = "") -> str:
-    """What devices say may hold terminal controls: they are shown, not obeyed."""
+def _escaped(text: str, keep: str = "") -> str:
+    """Escape terminal control characters, which text from devices may contain."""
     return "".join(sign if sign.isprintable() or sign in keep else repr(sign)[1:-1] for sign in text)

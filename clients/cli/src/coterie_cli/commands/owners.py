@@ -1,4 +1,4 @@
-"""`coterie owners`: people and organisations with devices, and the tokens their devices register with."""
+"""`coterie owners`: owners of devices and their enrolment tokens."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ app = typer.Typer(help="Owners of devices and their enrolment tokens.", no_args_
 @app.command("create", epilog="[bold]Example[/]  coterie owners create Ada --sharing owners")
 def create(
     name: str,
-    sharing: Annotated[str, typer.Option(help="Who may see its devices' ties: own, owners or all.")] = "own",
+    sharing: Annotated[str, typer.Option(help="Who may see the ties of its devices: own, owners or all.")] = "own",
     public: Annotated[
-        bool, typer.Option("--public", help="A municipality or the like, whose vehicles are everybody's.")
+        bool, typer.Option("--public", help="A public body such as a municipality, with public vehicles.")
     ] = False,
     url: Url = "",
     key: Key = "",
     as_json: AsJson = False,
 ) -> None:
-    """Create an owner; the same name gives the owner that exists."""
+    """Create an owner, or return the existing owner of this name."""
     if sharing not in ("own", "owners", "all"):
         raise Mistake(f"--sharing must be own, owners or all, not {sharing!r}")
     with connect(url, key) as platform:
@@ -42,14 +42,14 @@ def list_owners(url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
 
 @app.command("token", epilog="[bold]Example[/]  coterie owners token Ada --uses 3")
 def token(
-    owner: Annotated[str, typer.Argument(help="Owner's id or name; a name that is new is created.")],
-    uses: Annotated[int, typer.Option(min=1, help="How many devices may register with it.")] = 1,
-    hours: Annotated[float, typer.Option(min=0.01, help="How long it is good for.")] = 24.0,
+    owner: Annotated[str, typer.Argument(help="Owner's id or name; a new name creates the owner.")],
+    uses: Annotated[int, typer.Option(min=1, help="Number of devices that may register with it.")] = 1,
+    hours: Annotated[float, typer.Option(min=0.01, help="Hours for which it works.")] = 24.0,
     url: Url = "",
     key: Key = "",
     as_json: AsJson = False,
 ) -> None:
-    """Issue an enrolment token; it is shown this once."""
+    """Issue an enrolment token; it is shown only once."""
     with connect(url, key) as platform:
         issued = platform.issue_token(_owner_id(platform, owner), uses=uses, lifetime_seconds=hours * 3600)
     show(issued, as_json, lambda: f"[bold]{issued.token}[/]  good for {uses} until {when(issued.expires_at)}")

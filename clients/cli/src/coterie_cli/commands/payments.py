@@ -1,4 +1,4 @@
-"""`coterie payments`: who was paid what and why, statements, deposits, and whether the book is sound."""
+"""`coterie payments`: payments, statements, deposits and verification of the ledger."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from coterie_cli.console import FAILED, AsJson, Key, Mistake, Url, connect, show
 
 MICRO_DIGITS = 6
 
-app = typer.Typer(help="Payments, accounts and the book that proves them.", no_args_is_help=True)
+app = typer.Typer(help="Payments, accounts and verification of the ledger.", no_args_is_help=True)
 Since = Annotated[str, typer.Option(help="From this day or moment, such as 2026-01-31 or 2026-01-31T12:00.")]
 Until = Annotated[str, typer.Option(help="Up to, not including, this day or moment.")]
 Csv = Annotated[Path | None, typer.Option("--csv", help="Write CSV to this file instead; - is standard output.")]
@@ -72,7 +72,7 @@ def list_payments(
     "coterie payments statement owner:own_01jd… --since 2026-01-01 --csv statement.csv",
 )
 def statement(
-    account: Annotated[str, typer.Argument(help="Account, such as device:dev_…; left out: the key's own.")] = "",
+    account: Annotated[str, typer.Argument(help="Account, such as device:dev_…; by default that of the key.")] = "",
     since: Since = "",
     until: Until = "",
     csv_file: Csv = None,
@@ -96,7 +96,7 @@ def statement(
 
 @app.command("verify", epilog="[bold]Example[/]  coterie payments verify && echo sound")
 def verify(url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
-    """Add the book up again, follow its hash chain and the audit log's; exit code 1 when something is wrong."""
+    """Verify the sums and hash chains of the ledger and the audit log; exit code 1 on a fault."""
     with connect(url, key) as platform:
         book, audit = platform.verify_book(), platform.verify_audit()
     lines = [
@@ -119,14 +119,14 @@ def _sound(yes: bool) -> str:
 @app.command("summary", epilog="[bold]Example[/]  coterie payments summary --task digits --progress")
 def summary(
     task: Annotated[str, typer.Option(help="Only this task, by id or name.")] = "",
-    progress: Annotated[bool, typer.Option("--progress", help="Also what the task's progress cost.")] = False,
+    progress: Annotated[bool, typer.Option("--progress", help="Also show the cost of the task's progress.")] = False,
     url: Url = "",
     key: Key = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show outstanding escrow, top earners, what tasks cost, and what stands out."""
+    """Show outstanding escrow, top earners, costs of tasks and anomalies."""
     if progress and not task:
-        raise Mistake("--progress is of one task; give --task")
+        raise Mistake("--progress needs one task; give --task")
     with connect(url, key) as platform:
         task_id = platform.find_task(task).id if task else ""
         result = platform.payment_summary(task_id)
@@ -147,28 +147,28 @@ def summary(
 def deposit(
     publisher: Annotated[str, typer.Argument(help="Publisher's subject, pub_….")],
     amount: Annotated[str, typer.Argument(metavar="CREDITS", help="Credits, with up to six decimals.")],
-    reference: Annotated[str, typer.Option(help="Makes the deposit repeatable; left out: a fresh one.")] = "",
+    reference: Annotated[str, typer.Option(help="Idempotency key of the deposit; by default a new one.")] = "",
     url: Url = "",
     key: Key = "",
     as_json: AsJson = False,
 ) -> None:
-    """Put credits into a publisher's account; the same reference counts once."""
-    given = microcredits(amount)
+    """Deposit credits for a publisher; the same reference counts once."""
+    amount_microcredits = microcredits(amount)
     if not publisher.strip():
-        raise Mistake("whom is it for? give a publisher's subject, pub_…; coterie keys list names them")
+        raise Mistake("give the publisher's subject, pub_…; coterie keys list shows them")
     with connect(url, key) as platform:
-        account = platform.deposit(publisher, given, key=reference or secrets.token_hex(8))
+        account = platform.deposit(publisher, amount_microcredits, key=reference or secrets.token_hex(8))
     show(account, as_json, lambda: f"{account.id} holds [bold]{credits(account.balance_microcredits)}[/] credits")
 
 
 @dataclass(frozen=True, slots=True)
 class Gained:
-    """What a task's progress cost.
+    """The cost of a task's progress.
 
     Attributes:
-        accuracy_points: points of accuracy it gained.
-        microcredits_per_accuracy_point: what one of them cost; None when there are none.
-        updates: those that were refused or stood out.
+        accuracy_points: percentage points of accuracy gained.
+        microcredits_per_accuracy_point: cost of one point; None without a gain.
+        updates: refused and suspicious updates.
     """
 
     accuracy_points: float
@@ -177,10 +177,7 @@ class Gained:
 
 
 def progress_of(platform: Platform, task_id: str, paid_microcredits: int) -> Gained:
-    """Accuracy points a task gained, what one cost, and updates that were refused or stood out.
-
-    Each version's accuracy is its own, the last one's included.
-    """
+    """Compute the accuracy gained from the first to the last version, its cost, and refused or suspicious updates."""
     accuracy = [m.metrics["accuracy"] for m in platform.models(task_id) if "accuracy" in m.metrics]
     points = 100.0 * (accuracy[-1] - accuracy[0]) if len(accuracy) > 1 else 0.0
     events = [e for e in platform.events(task_id) if e.kind in ("update.rejected", "update.suspicious")]
@@ -189,12 +186,12 @@ def progress_of(platform: Platform, task_id: str, paid_microcredits: int) -> Gai
 
 
 def credits(amount_microcredits: int) -> str:
-    """Micro-credits as credits, exactly."""
+    """Format micro-credits as credits, exactly."""
     return f"{Decimal(amount_microcredits).scaleb(-MICRO_DIGITS):f}"
 
 
 def microcredits(text: str) -> int:
-    """Credits as micro-credits, exactly."""
+    """Parse credits into micro-credits, exactly."""
     try:
         amount = Decimal(text).scaleb(MICRO_DIGITS)
     except InvalidOperation as error:
@@ -205,7 +202,7 @@ def microcredits(text: str) -> int:
 
 
 def moment(option: str, text: str) -> float:
-    """Unix seconds of an ISO day or moment, local unless it says otherwise; 0 when empty."""
+    """Parse an ISO date or time into Unix seconds, local time without an offset; 0 when empty."""
     if not text:
         return 0.0
     try:
@@ -215,13 +212,13 @@ def moment(option: str, text: str) -> float:
 
 
 def write_csv(path: Path, kind: type[Payment] | type[Posting], items: Iterable[Payment | Posting]) -> None:
-    """Writes records of a kind as CSV, a column per field; a path of - is standard output."""
+    """Write records as CSV with a column per field; - is standard output."""
     columns = [field.name for field in fields(kind)]
     write_rows(path, columns, ([getattr(item, column) for column in columns] for item in items))
 
 
 def write_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Writes rows as CSV under their columns; a path of - is standard output."""
+    """Write rows as CSV under their columns; - is standard output."""
     if str(path) == "-":
         _write(sys.stdout, columns, rows)
         return
@@ -233,16 +230,16 @@ def _write(file: Any, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> 
     writer = csv.writer(file)
     writer.writerow(columns)
     for row in rows:
-        writer.writerow([_harmless(cell) for cell in row])
+        writer.writerow([_quoted(cell) for cell in row])
 
 
-def _harmless(value: Any) -> Any:
-    """Text that a spreadsheet would take for a formula, made plain."""
+def _quoted(value: Any) -> Any:
+    """Quote text that a spreadsheet would read as a formula."""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 
 def _own_account(platform: Platform) -> str:
     me = platform.me()
     if me.role not in ("device", "publisher"):
-        raise Mistake(f"an {me.role} has no account of its own; name one, such as publisher:pub_…")
+        raise Mistake(f"an {me.role} has no account; name one, such as publisher:pub_…")
     return f"{me.role}:{me.subject}"

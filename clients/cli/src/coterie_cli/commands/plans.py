@@ -1,4 +1,4 @@
-"""What `coterie task plan` prints: who exchanges updates with whom, and why."""
+"""Tables of `coterie task plan`: who exchanges updates with whom, and why."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from coterie_cli.console import table
 
 
 def plan_table(plan: Plan) -> RenderableType:
-    """A plan as its topology is best read."""
+    """Make the table that suits the topology of a plan."""
     views = {"clusters": _clusters, "mesh": _mesh}
     return views.get(plan.topology, _assignments)(plan)
 
@@ -23,11 +23,11 @@ def _assignments(plan: Plan) -> RenderableType:
 
 
 def _clusters(plan: Plan) -> RenderableType:
-    """Clusters with noise and payoffs, one after the other, those alone last; and what the checker says of them."""
+    """Make a table of clusters with noise and payoffs, unclustered devices last, and the verdict of the checker."""
     details, move = plan.details, plan.details["blocking"]
-    verdict = "stable: nobody gains by moving"
+    verdict = "stable: no device gains by moving"
     if move is not None:
-        verdict = f"not stable: {move['device']} would gain by joining {', '.join(move['to']) or 'nobody'}"
+        verdict = f"not stable: {move['device']} would gain by joining {', '.join(move['to']) or 'no cluster'}"
     assignments = sorted(plan.assignments, key=lambda s: (s.group < 0, s.group, s.role != Role.HEAD, s.device_id))
     rows = [
         [
@@ -47,7 +47,7 @@ def _clusters(plan: Plan) -> RenderableType:
 
 
 def _mesh(plan: Plan) -> RenderableType:
-    """Every device's part, every link with the step that added it and its score, and what others would take."""
+    """Make tables of devices, links with the step that added each, and other topologies for comparison."""
     details, names = plan.details, plan.details["names"]
     devices = [
         [

@@ -1,4 +1,4 @@
-"""`coterie privacy`: what a device has given away, by its own ledger and by the platform's account."""
+"""`coterie privacy`: privacy spent by a device, from its own ledger or the platform's account."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def show_privacy(
 @app.command("limit", epilog="[bold]Example[/]  coterie privacy limit --home phone --epsilon 20 --allow-raw")
 def set_limit(
     home: Annotated[Path, typer.Option(help="Device's folder.")],
-    epsilon: Annotated[float, typer.Option(min=0.0, help="Most ε in all, over all tasks.")],
+    epsilon: Annotated[float, typer.Option(min=0.0, help="Most ε over all tasks.")],
     delta: Annotated[float, typer.Option(help="δ of that ε.")] = 1e-5,
     unit: Annotated[str, typer.Option(help="What it protects: device or example.")] = "device",
     allow_raw: Annotated[
-        bool, typer.Option("--allow-raw", help="Let updates go without noise to devices that are trusted.")
+        bool, typer.Option("--allow-raw", help="Allow updates without noise to trusted devices.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -61,8 +61,8 @@ def set_limit(
         DeviceHome(home).ledger().set_limit(limit)
     except (LedgerError, ValueError) as error:
         raise Mistake(str(error)) from error
-    said = f"ε up to {epsilon:g} at δ = {delta:g} per {unit}, {'raw to trusted devices' if allow_raw else 'never raw'}"
-    show(asdict(limit), as_json, lambda: said)
+    text = f"ε up to {epsilon:g} at δ = {delta:g} per {unit}, {'raw to trusted devices' if allow_raw else 'never raw'}"
+    show(asdict(limit), as_json, lambda: text)
 
 
 def _show_ledger(home: Path, as_json: bool) -> None:
@@ -71,7 +71,7 @@ def _show_ledger(home: Path, as_json: bool) -> None:
     try:
         ledger: PrivacyLedger = DeviceHome(home).ledger()
         spent, limit, history, epsilons = ledger.spent(), ledger.limit, ledger.history(), ledger.epsilons()
-        said, unknown, (sums, rho) = ledger.is_owners, ledger.unknown, ledger.sums_alone()
+        is_owners, unknown, (sums, rho) = ledger.is_owners, ledger.unknown, ledger.sums_alone()
     except LedgerError as error:
         raise Mistake(str(error)) from error
     document = {
@@ -90,7 +90,7 @@ def _show_ledger(home: Path, as_json: bool) -> None:
         "epsilon_of_sums_if_clerks_collude": _alone(rho, spent.delta),
         "epsilon_with_raw": _finite(math.inf if spent.raw_releases else spent.epsilon),
         "limit_epsilon": limit.epsilon,
-        "limit_by_owner": said,
+        "limit_by_owner": is_owners,
         "allow_raw": limit.allow_raw,
         "history": [
             {
@@ -103,7 +103,7 @@ def _show_ledger(home: Path, as_json: bool) -> None:
             for e in history
         ],
     }
-    parts = (_totals(spent, limit, epsilons), _restored(unknown), _sums(sums, rho, spent.delta), _raw(limit, said))
+    parts = (_totals(spent, limit, epsilons), _restored(unknown), _sums(sums, rho, spent.delta), _raw(limit, is_owners))
     listed = _releases(history)
     show(document, as_json, lambda: Group(*parts, listed))
 
@@ -120,11 +120,11 @@ def _totals(spent: Spent, limit: Limit, epsilons: dict[Question, float]) -> Rend
 def _restored(unknown: int) -> RenderableType:
     if not unknown:
         return Text("")
-    return Text(f"{unknown} releases are MISSING: this ledger was put back from an older copy and says too little.\n")
+    return Text(f"{unknown} releases are MISSING: this ledger was restored from an older copy and is incomplete.\n")
 
 
 def _alone(rho: float, delta: float) -> float:
-    """ε of Gaussian releases of this ρ in all."""
+    """Return the ε of Gaussian releases with this total ρ."""
     return replace(NOTHING, gaussian_rho=rho).epsilon(delta)
 
 
@@ -132,8 +132,8 @@ def _sums(sums: int, rho: float, delta: float) -> RenderableType:
     if not sums:
         return Text("")
     return Text(
-        f"{sums} secure sums are charged as if no more of the others worked with the platform than their terms say.\n"
-        f"If enough clerks did to open single updates, these sums alone would cost ε = {_alone(rho, delta):.4g} "
+        f"The charge of {sums} secure sums assumes no more colluding devices than their terms allow.\n"
+        f"If enough clerks colluded to open single updates, these sums alone would cost ε = {_alone(rho, delta):.4g} "
         "(the whole device left out).\n"
     )
 
@@ -143,7 +143,7 @@ def _raw(limit: Limit, by_owner: bool) -> RenderableType:
         return Text("Without noise: allowed, to devices that are trusted and in tasks without noise.\n")
     if by_owner:
         return Text("Without noise: never. Tasks without noise are declined.\n")
-    return Text("Without noise: nobody has set a limit, so joining a task without noise is the consent.\n")
+    return Text("Without noise: the owner has set no limit, so joining a task without noise counts as consent.\n")
 
 
 def _releases(history: list[Entry]) -> RenderableType:

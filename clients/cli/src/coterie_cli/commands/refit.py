@@ -1,4 +1,4 @@
-"""`coterie task refit`: constants of the planner or of the price fitted to tasks of your own.
+"""`coterie task refit`: fit constants of the planner or of the price to your own tasks.
 
 Clusters: the quality model, [SCFL] eqs (13), (14). Markets: the curvature β/μ², [MPPFL] eq. (1).
 """
@@ -17,7 +17,7 @@ from coterie_cli.console import AsJson, Key, Mistake, Url, connect, show, table
 
 app = typer.Typer()
 FEWEST = 5
-"""Tasks that five constants need."""
+"""Least number of tasks for five constants."""
 MARKET = "stackelberg"
 BYTES_PER_ELEMENT = 4
 _EPILOG = """[bold]Examples[/]
@@ -37,9 +37,9 @@ def refit(
     key: Key = "",
     as_json: AsJson = False,
 ) -> None:
-    """Fit what noise and uneven data cost your model, from tasks that ended; the answer goes under "topology".
+    """Fit the cost of noise and uneven data from ended tasks; put the result under "topology".
 
-    Of markets, which sell different budgets in every round, it fits the curvature β/μ², which goes under "pricing".
+    From markets, which sell different budgets in each round, fit the curvature β/μ²; put it under "pricing".
     """
     with connect(url, key) as platform:
         result = [platform.find_task(task) for task in dict.fromkeys(tasks)]
@@ -50,16 +50,16 @@ def refit(
             show(everything, as_json, lambda: _curvature(question, market))
             return
         if len(result) < FEWEST:
-            raise Mistake(f"five constants need {FEWEST} tasks with different noise, {len(result)} came; run some more")
+            raise Mistake(f"five constants need {FEWEST} tasks with different noise, got {len(result)}; run some more")
         answer = platform.what_if("quality", {"tasks": [task.id for task in result]})
     names = [task.specification.name for task in result]
     show({"tasks": [task.id for task in result], **answer}, as_json, lambda: _fit(names, answer))
 
 
 def sold_rounds(platform: Platform, tasks: list[records.Task]) -> dict[str, Any]:
-    """Every round of markets whose model somebody measured: its loss, and what was sold by devices of how many samples.
+    """Collect loss, samples and sold budgets of every measured round of markets.
 
-    All of one model and one clip norm, for a curvature is a model's.
+    All tasks must have the same model size and clip norm, because the curvature belongs to a model.
     """
     rounds, sizes, norms = list[dict[str, Any]](), set[int](), set[float]()
     for task in tasks:
@@ -73,15 +73,15 @@ def sold_rounds(platform: Platform, tasks: list[records.Task]) -> dict[str, Any]
                 part = {"samples": float(samples.get(payment.device_id, 1)), "budget": payment.budget}
                 sold.setdefault(payment.round, []).append(part)
         for number in sorted(sold):
-            told = [models[number].evaluated, models[number].agreed] if number in models else []
-            losses = [figures["loss"] for figures in told if math.isfinite(figures.get("loss", math.nan))]
+            measured = [models[number].evaluated, models[number].agreed] if number in models else []
+            losses = [figures["loss"] for figures in measured if math.isfinite(figures.get("loss", math.nan))]
             if losses:
                 rounds.append({"round": number, "loss": float(losses[0]), "delivered": sold[number]})
     if len(sizes) > 1 or len(norms) > 1:
-        raise Mistake("these markets have different models or clip norms; a curvature is of one model, name its tasks")
+        raise Mistake("these markets have different models or clip norms; name tasks of one model")
     if not rounds:
         raise Mistake(
-            "no round has a measured loss that counts; at least three devices of three owners tell it of public test "
+            "no round has a measured loss; at least three devices of three owners must report it for public test "
             "samples (public_test_data=True), or run coterie task evaluate"
         )
     return {"measured": rounds, "elements": max(sizes) / BYTES_PER_ELEMENT, "clip_norm": max(norms)}
@@ -98,7 +98,7 @@ def _curvature(question: dict[str, Any], answer: Any) -> RenderableType:
         f"error of the fit: loss {answer['rmse']:.3g}, best loss {answer['best_loss']:.4g}"
     )
     if answer["status"] == "flat":
-        title += "\nmore noise went with no more loss: keep accuracy_weight, or measure rounds with other budgets"
+        title += "\nmore noise did not increase the loss: keep accuracy_weight, or measure rounds with other budgets"
     return table(title, ["round", "devices", "ρ sold", "loss", "loss off by"], rows)
 
 

@@ -1,4 +1,4 @@
-"""`coterie task results`, `figures` and `events`: what a task made, how good each version is, and what happened."""
+"""`coterie task results`, `figures` and `events`: model versions, their metrics, and the event log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ app = typer.Typer()
 Task = Annotated[str, typer.Argument(help="Task's id or name.")]
 NOT_MEASURED = "not measured"
 MOST_FIGURES = 4
-"""Figures a table shows; JSON and CSV have all."""
+"""Most metrics in a table; JSON and CSV have all."""
 _FIRST = ("accuracy", "loss")
 _RESULTS_EPILOG = """[bold]Examples[/]
 
@@ -39,9 +39,7 @@ def results(
     save: Annotated[
         Path | None, typer.Option(help="Write a model to this file: the newest, or that of --round.")
     ] = None,
-    round: Annotated[
-        str, typer.Option(help="Which version to save: the one made by this round, 0 = the initial one, or best.")
-    ] = "",
+    round: Annotated[str, typer.Option(help="Version to save: a round number, 0 = the initial model, or best.")] = "",
     csv: Annotated[
         Path | None, typer.Option(help="Write the versions as CSV to this file; - = standard output.")
     ] = None,
@@ -49,7 +47,7 @@ def results(
     key: Key = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show a task's model versions, each with its own figures, and fetch a model."""
+    """Show the model versions of a task with their metrics, or save one."""
     if round and save is None:
         raise Mistake("--round says which version to save; give --save FILE as well")
     with connect(url, key) as platform:
@@ -74,13 +72,13 @@ def results(
 @app.command("figures", epilog="[bold]Example[/]  coterie task figures digits --round 3")
 def figures(
     task: Task,
-    round: Annotated[int, typer.Option(min=-1, help="Version that was measured; -1 = the newest that was.")] = -1,
+    round: Annotated[int, typer.Option(min=-1, help="Measured version; -1 = the newest.")] = -1,
     line: Annotated[int, typer.Option(min=0, help="Model line.")] = 0,
     url: Url = "",
     key: Key = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show what each device measured of a model version."""
+    """Show the metrics that each device measured for a model version."""
     with connect(url, key) as platform:
         result = platform.find_task(task)
         version = round if round >= 0 else _newest_measured(platform, result.id, line)
@@ -92,12 +90,12 @@ def figures(
 @app.command("events", epilog="[bold]Examples[/]  coterie task events digits\n\ncoterie task events digits --json")
 def events(
     task: Task,
-    kind: Annotated[str, typer.Option(help="Only events whose kind begins so, such as round or update.rejected.")] = "",
+    kind: Annotated[str, typer.Option(help="Only kinds with this prefix, such as round or update.rejected.")] = "",
     url: Url = "",
     key: Key = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show what happened to a task, in order; with --json one event per line."""
+    """Show the events of a task in order; with --json one event per line."""
     with connect(url, key) as platform:
         result = [e for e in all_events(platform, platform.find_task(task).id) if e.kind.startswith(kind)]
     if as_json:
@@ -111,7 +109,7 @@ def events(
 
 
 def all_events(platform: Platform, task_id: str) -> Iterable[Event]:
-    """Every event of a task so far."""
+    """Yield every event of a task so far."""
     after = 0
     while page := platform.events(task_id, after=after):
         yield from page
@@ -119,7 +117,7 @@ def all_events(platform: Platform, task_id: str) -> Iterable[Event]:
 
 
 def print_event(event: Event) -> None:
-    """One event as a line of JSON."""
+    """Print an event as one line of JSON."""
     out.print(json.dumps(event.to_dict()), markup=False, soft_wrap=True)
 
 
@@ -127,13 +125,13 @@ def print_event(event: Event) -> None:
 
 
 def chosen(task: records.Task, models: Sequence[Model], round: str) -> Model:
-    """The version of the first line that --round asks for."""
+    """Return the version of the first model line that --round names."""
     line = {model.version: model for model in models if model.line == 0}
     if not round:
         return line[max(line)]
     if round == "best":
         if task.best_version is None:
-            raise Mistake("no version is the best: the task was created without --stop, or nothing was measured yet")
+            raise Mistake("no version is marked best: create the task with --stop, or wait for the first metrics")
         return line[task.best_version]
     if not round.isdecimal() or int(round) not in line:
         raise Mistake(f"--round must be from 0 to {max(line)}, or best, not {round!r}")
@@ -141,7 +139,7 @@ def chosen(task: records.Task, models: Sequence[Model], round: str) -> Model:
 
 
 def results_table(task: records.Task, rounds: Sequence[Round], models: Sequence[Model]) -> RenderableType:
-    """A row for each version with its own figures; where the server makes none, for each round."""
+    """Make a table with a row per version, or per round where the platform makes no versions."""
     made = {(model.line, model.version): model for model in models}
     lines = max((model.line for model in models), default=0) + 1
     by_number = {round.number: round for round in rounds}
@@ -149,10 +147,10 @@ def results_table(task: records.Task, rounds: Sequence[Round], models: Sequence[
     places = (
         sorted(made, key=lambda place: (place[1], place[0])) if versioned else [(0, number) for number in by_number]
     )
-    told = [_told(made.get(place), by_number.get(place[1]), versioned) for place in places]
-    own = any(evaluated for _, evaluated in told)
+    metrics_of = [_metrics_of(made.get(place), by_number.get(place[1]), versioned) for place in places]
+    own = any(evaluated for _, evaluated in metrics_of)
     agreed = "" if own else _stopping_by(task, models)
-    names = _names((item for pair in told for item in pair), task)[: 2 if own or agreed else MOST_FIGURES]
+    names = _names((item for pair in metrics_of for item in pair), task)[: 2 if own or agreed else MOST_FIGURES]
     extras = _extras(rounds)
     columns = [
         "version" if versioned else "round",
@@ -165,7 +163,7 @@ def results_table(task: records.Task, rounds: Sequence[Round], models: Sequence[
         *(["digest"] if versioned else []),
     ]
     rows = []
-    for (line, version), (metrics, evaluated) in zip(places, told, strict=True):
+    for (line, version), (metrics, evaluated) in zip(places, metrics_of, strict=True):
         round = by_number.get(version)
         took = f"{round.done_at - round.opened_at:.2f}" if round and round.done_at else "–"
         rows.append(
@@ -185,40 +183,42 @@ def results_table(task: records.Task, rounds: Sequence[Round], models: Sequence[
     return table(_title(task), columns, rows)
 
 
-def _told(model: Model | None, round: Round | None, versioned: bool) -> tuple[Mapping[str, float], Mapping[str, float]]:
-    """What is known of a row: of the version itself, or in a mesh, which has none, what devices said of theirs."""
+def _metrics_of(
+    model: Model | None, round: Round | None, versioned: bool
+) -> tuple[Mapping[str, float], Mapping[str, float]]:
+    """Return a row's metrics from devices and from the publisher; in a mesh, those of the devices' models."""
     if not versioned:
         return (round.metrics if round else {}), {}
     return (model.metrics, model.evaluated) if model else ({}, {})
 
 
 def _updates(round: Round) -> str:
-    """How many came of how many devices, which `coterie prune` forgets with the devices' parts."""
+    """Format deliveries of participants; a dash after `coterie prune`."""
     return f"{round.delivered}/{round.participants}" if round.participants else "–"
 
 
 def _stopping_by(task: records.Task, models: Sequence[Model]) -> str:
-    """The figure that the task's stop goes by as owners agree on it; empty without one."""
+    """Return the metric of the stop rule if owners have agreed values of it, else an empty string."""
     stop = task.specification.stop
     return stop.metric if stop and any(stop.metric in model.agreed for model in models) else ""
 
 
 def _under_way(round: Round, columns: Sequence[str], extras: Sequence[str]) -> list[str]:
-    """The row of a round that has made no version."""
+    """Make the row of a round without a version."""
     cells = {"version": str(round.number), "updates": _updates(round), "digest": round.state}
     cells |= {extra: str(getattr(round, extra)) for extra in extras}
     return [cells.get(column, "–") for column in columns]
 
 
 def _extras(rounds: Sequence[Round]) -> list[str]:
-    """Columns that are worth their width in this task."""
+    """Return the optional columns that this task needs."""
     shown = {"attempt": any(r.attempt > 1 for r in rounds), "disputed": any(r.disputed for r in rounds)}
     return [name for name, is_shown in shown.items() if is_shown]
 
 
-def _names(told: Iterable[Mapping[str, float]], task: records.Task) -> list[str]:
-    """Figures to show: the usual ones first, then those that say how good a model is, then the others."""
-    result = {name for metrics in told for name in metrics if "[" not in name}
+def _names(measured: Iterable[Mapping[str, float]], task: records.Task) -> list[str]:
+    """Order the metrics: accuracy and loss, then those with a direction, then the others."""
+    result = {name for metrics in measured for name in metrics if "[" not in name}
     rest = sorted(result - set(_FIRST), key=lambda name: (headed(name, task.better) == name, name))
     return [*(n for n in _FIRST if n in result), *rest] or ["accuracy"]
 
@@ -235,13 +235,13 @@ def _title(task: records.Task) -> str:
 
 
 def _finding(task: records.Task, rounds: list[Round]) -> RenderableType:
-    """What a survey found."""
+    """Make the table of a survey's result."""
     survey, result = SurveyParameters.of(task.specification.parameters), rounds[-1].metrics
     rows = [
         ["estimate", f"{result['estimate']:.6g}"],
         ["standard error", f"{result['standard_error']:.3g}"],
-        *([["off by no more than (95 %)", f"{result['interval']:.3g}"]] if "interval" in result else []),
-        ["off by no more than (95 %, Chebyshev)", f"{result['error_bound']:.3g}"],
+        *([["error at most (95 %)", f"{result['interval']:.3g}"]] if "interval" in result else []),
+        ["error at most (95 %, Chebyshev)", f"{result['error_bound']:.3g}"],
         ["answers", " of ".join(f"{item:.0f}" for item in (result["answers"], rounds[-1].participants) if item)],
         ["asked for", f"{survey.low:g} to {survey.high:g}"],
     ]
@@ -252,18 +252,18 @@ def _finding(task: records.Task, rounds: list[Round]) -> RenderableType:
 
 
 def csv_rows(rounds: Sequence[Round], models: Sequence[Model]) -> tuple[list[str], list[list[Any]]]:
-    """Columns and rows: every version of every line with its round; figures that were not measured stay empty."""
+    """Return columns and rows with every version of every line; unmeasured metrics are empty."""
     by_number = {round.number: round for round in rounds}
     versioned = any(model.version for model in models)
     made: list[Model | None] = list(models) if versioned else [None] * len(rounds)
     places = [(m.line, m.version) for m in models] if versioned else [(0, number) for number in by_number]
-    told = [_told(m, by_number.get(place[1]), versioned) for m, place in zip(made, places, strict=True)]
-    names = sorted({name for metrics, _ in told for name in metrics})
-    own = sorted({name for _, evaluated in told for name in evaluated})
+    metrics_of = [_metrics_of(m, by_number.get(place[1]), versioned) for m, place in zip(made, places, strict=True)]
+    names = sorted({name for metrics, _ in metrics_of for name in metrics})
+    own = sorted({name for _, evaluated in metrics_of for name in evaluated})
     columns = ["line", "version", "attempt", "participants", "delivered", "opened_at", "done_at", "digest"]
     columns += ["devices", "samples", *names, *(f"publisher.{name}" for name in own)]
     rows: list[list[Any]] = []
-    for (line, version), model, (metrics, evaluated) in zip(places, made, told, strict=True):
+    for (line, version), model, (metrics, evaluated) in zip(places, made, metrics_of, strict=True):
         round = by_number.get(version)
         facts = [getattr(round, name, "") for name in columns[2:7]]
         retained = [model.digest, model.devices, model.samples] if model else ["", "", ""]
@@ -275,7 +275,7 @@ def csv_rows(rounds: Sequence[Round], models: Sequence[Model]) -> tuple[list[str
 def _newest_measured(platform: Platform, task_id: str, line: int) -> int:
     measured = [m.version for m in platform.models(task_id) if m.line == line and m.metrics]
     if not measured:
-        raise Mistake("no version of this task was measured yet; name one with --round to see what came so far")
+        raise Mistake("no version of this task is measured yet; name one with --round to see partial results")
     return max(measured)
 
 

@@ -1,4 +1,4 @@
-"""`coterie task schedule`: which cell served whom in each round of a multi-task task, and who chose which model."""
+"""`coterie task schedule`: the cells, devices and models of each round of a multi-task task."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ coterie task schedule digits --device dev_…
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A device in a round: where its assignment was, and the model it chose (-1 = none)."""
+    """A device in a round: its cell and block, and the model it chose (-1 = none)."""
 
     round: int
     device_id: str
@@ -36,13 +36,13 @@ class Entry:
 
 def schedule(
     task: Annotated[str, typer.Argument(help="Task's id or name.")],
-    round: Annotated[int, typer.Option(min=0, help="Which round; 0 = the newest.")] = 0,
-    device: Annotated[str, typer.Option(help="One device through all rounds: its identity history.")] = "",
+    round: Annotated[int, typer.Option(min=0, help="Round; 0 = the newest.")] = 0,
+    device: Annotated[str, typer.Option(help="Show this device in all rounds instead.")] = "",
     url: Url = "",
     key: Key = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show whom the cells served in a round, on which block, with how much noise; or one device's history."""
+    """Show the schedule of a round: cells, devices, blocks and noise; or the history of one device."""
     with connect(url, key) as platform:
         result = platform.find_task(task)
         last = result.round
@@ -57,14 +57,14 @@ def schedule(
 
 
 def round_schedule(platform: Platform, task_id: str, number: int) -> list[Entry]:
-    """Everybody in a round."""
+    """Return all devices of a round."""
     result = platform.round(task_id, number)
     plan = platform.plan(task_id, result.round.plan_version)
     return [_entry(plan, part) for part in result.participations]
 
 
 def device_history(platform: Platform, task_id: str, device: str) -> list[Entry]:
-    """One device in every round it was in."""
+    """Return every round of one device."""
     versions = {round.number: round.plan_version for round in platform.rounds(task_id)}
     plans: dict[int, Plan] = {}
     entries = []

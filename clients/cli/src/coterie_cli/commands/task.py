@@ -1,4 +1,4 @@
-"""`coterie task`: create, start, watch, list, cancel tasks; their plans and results."""
+"""`coterie task`: create, start, watch, list and cancel tasks; show plans and results."""
 
 from __future__ import annotations
 
@@ -40,12 +40,10 @@ def create(
     model: Annotated[list[Path], typer.Option(help="Initial model, a safetensors file; one per model line.")] = [],  # noqa: B006 - typer reads it only
     sample: Annotated[str, typer.Option(help="A built-in initial model instead: digits.")] = "",
     preset: Annotated[str, typer.Option(help="fedavg, clusters, mesh, market, survey or multitask.")] = "fedavg",
-    topology: Annotated[str, typer.Option(help="Another topology than the preset's.")] = "",
-    privacy: Annotated[str, typer.Option(help="Another privacy than the preset's.")] = "",
-    incentive: Annotated[str, typer.Option(help="Another incentive than the preset's.")] = "",
-    rule: Annotated[
-        str, typer.Option(help="How updates become a step of the model: median, nnm+trimmed-mean, fedadam, …")
-    ] = "mean",
+    topology: Annotated[str, typer.Option(help="Topology in place of the preset's.")] = "",
+    privacy: Annotated[str, typer.Option(help="Privacy in place of the preset's.")] = "",
+    incentive: Annotated[str, typer.Option(help="Incentive in place of the preset's.")] = "",
+    rule: Annotated[str, typer.Option(help="Aggregation rule: mean, median, nnm+trimmed-mean, fedadam, …")] = "mean",
     mode: Annotated[
         str, typer.Option(help="synchronous, or asynchronous: step whenever a buffer of updates is full.")
     ] = "synchronous",
@@ -54,9 +52,9 @@ def create(
     ] = 0,
     privacy_unit: Annotated[str, typer.Option(help="What privacy hides: a whole device, or one example.")] = "device",
     target_epsilon: Annotated[
-        float, typer.Option(min=0, help="ε that all rounds together may cost a device; chooses the noise (uniform).")
+        float, typer.Option(min=0, help="Total ε of a device over all rounds; determines the noise (uniform).")
     ] = 0.0,
-    delta: Annotated[float, typer.Option(min=0, max=1, help="δ of --target-epsilon; left out: 1e-5.")] = 0.0,
+    delta: Annotated[float, typer.Option(min=0, max=1, help="δ of --target-epsilon; by default 1e-5.")] = 0.0,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds.")] = 10,
     min_devices: Annotated[int, typer.Option(min=1, help="Fewest devices a round may close with.")] = 1,
     max_devices: Annotated[int, typer.Option(min=0, help="Most devices per round; 0 = all.")] = 0,
@@ -64,28 +62,28 @@ def create(
     stop: Annotated[
         str, typer.Option(help='Stop early: JSON or @file, such as {"metric": "accuracy", "at": 0.9, "patience": 5}.')
     ] = "",
-    from_task: Annotated[str, typer.Option(help="Begin with a model of another task.")] = "",
+    from_task: Annotated[str, typer.Option(help="Start from a model of another task.")] = "",
     from_round: Annotated[
-        str, typer.Option(help="Which of its versions: a round, or best; left out, the newest.")
+        str, typer.Option(help="Version of that task: a round, or best; by default the newest.")
     ] = "",
     quorum: Annotated[float, typer.Option(min=0.01, max=1, help="Share of devices that must deliver.")] = 0.8,
-    round_seconds: Annotated[float, typer.Option(min=0.1, help="Longest a round stays open.")] = 600.0,
-    training: Annotated[str, typer.Option(help="What devices are told about training: JSON or @file.")] = "{}",
+    round_seconds: Annotated[float, typer.Option(min=0.1, help="Longest duration of a round in seconds.")] = 600.0,
+    training: Annotated[str, typer.Option(help="Training hints for devices: JSON or @file.")] = "{}",
     parameters: Annotated[str, typer.Option(help="Parameters of the axes: JSON or @file.")] = "{}",
     escrow: Annotated[str, typer.Option(help="Credits put in escrow, such as 2.5.")] = "",
     seed: Annotated[int, typer.Option(min=0, help="Seed of every random choice.")] = 0,
     auto_start: Annotated[bool, typer.Option("--auto-start", help="Start when enough devices have enrolled.")] = False,
     description: Annotated[str, typer.Option(help="What device owners read before joining.")] = "",
-    join_by: Annotated[str, typer.Option(help="Who may join: open (anybody), owners or devices.")] = "",
+    join_by: Annotated[str, typer.Option(help="Who may join: open (any device), owners or devices.")] = "",
     invite: Annotated[list[str], typer.Option(help="Id of an owner or device that may join; repeat for more.")] = [],  # noqa: B006
-    question: Annotated[str, typer.Option(help="What a survey asks; its model is made by itself.")] = "",
+    question: Annotated[str, typer.Option(help="Question of a survey; its model is created automatically.")] = "",
     low: Annotated[float, typer.Option(help="Least answer to the question.")] = 0.0,
     high: Annotated[float, typer.Option(help="Greatest answer to the question.")] = 1.0,
     url: Url = "",
     key: Key = "",
     as_json: AsJson = False,
 ) -> None:
-    """Create a task; the same name and specification give the task that exists."""
+    """Create a task, or return the existing task of the same name and specification."""
     specification = {
         "name": name,
         "preset": preset,
@@ -111,7 +109,7 @@ def create(
         **({"fraction": fraction} if fraction else {}),
         **({"stop": read_json(stop, "--stop")} if stop else {}),
     }
-    _aim(specification, target_epsilon, delta)
+    _set_target(specification, target_epsilon, delta)
     if question or preset == "survey":
         models: list[Path | bytes] = [_survey(specification, question, low, high)]
     else:
@@ -143,12 +141,12 @@ def start(task: Task, url: Url = "", key: Key = "", as_json: AsJson = False) -> 
 @app.command("cancel", epilog="[bold]Example[/]  coterie task cancel digits --why 'the question was wrong'")
 def cancel(
     task: Task,
-    why: Annotated[str, typer.Option(help="Why, for the task's log.")] = "",
+    why: Annotated[str, typer.Option(help="Reason, for the task's event log.")] = "",
     url: Url = "",
     key: Key = "",
     as_json: AsJson = False,
 ) -> None:
-    """Cancel a task; its open round is abandoned."""
+    """Cancel a task and abandon its open round."""
     with connect(url, key) as platform:
         cancelled = platform.cancel_task(platform.find_task(task).id, why)
     show(cancelled, as_json, lambda: f"{cancelled.id} is {cancelled.state}")
@@ -170,7 +168,7 @@ def list_tasks(
 
 @app.command("watch", epilog="[bold]Examples[/]  coterie task watch digits\n\ncoterie task watch digits --json")
 def watch(task: Task, url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
-    """Watch a task until it has ended: a live bar, or with --json one event per line."""
+    """Watch a task until it has ended, with a live bar, or with --json one event per line."""
     with connect(url, key) as platform:
         task_id = platform.find_task(task).id
         if as_json:
@@ -184,14 +182,14 @@ def watch(task: Task, url: Url = "", key: Key = "", as_json: AsJson = False) -> 
 
 @app.command("replay", epilog="[bold]Examples[/]  coterie task replay swift\n\ncoterie task replay swift --json")
 def replay(task: Task, url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
-    """Make a task's models again from stored updates and compare every bit; fails when one differs or none is made."""
+    """Replay a task from stored updates and compare every bit; exit code 1 if one differs or none can be compared."""
     with connect(url, key) as platform:
         result = platform.find_task(task)
         rounds = list(platform.replay(result.id))
     again = [round for round in rounds if round.replayed_digests]
     different = [round for round in again if not round.same]
-    said = f"{len(again)} of {len(rounds)} rounds made again, {len(different)} of them with other bits"
-    show(rounds, as_json, lambda: table(said, _REPLAYED, [_replayed_row(round) for round in rounds]))
+    title = f"{len(again)} of {len(rounds)} rounds replayed, {len(different)} with different bits"
+    show(rounds, as_json, lambda: table(title, _REPLAYED, [_replayed_row(round) for round in rounds]))
     if different or not again:
         raise typer.Exit(FAILED)
 
@@ -201,7 +199,7 @@ def replay(task: Task, url: Url = "", key: Key = "", as_json: AsJson = False) ->
 )
 def plan(
     task: Task,
-    version: Annotated[int, typer.Option(min=0, help="Which plan; 0 = the newest.")] = 0,
+    version: Annotated[int, typer.Option(min=0, help="Plan version; 0 = the newest.")] = 0,
     draw: Annotated[Path | None, typer.Option(help="Write it to a picture (.png, .svg, .pdf) or .graphml.")] = None,
     url: Url = "",
     key: Key = "",
@@ -218,12 +216,12 @@ def plan(
     show(result, as_json, lambda: Group(plan_table(result), *_price(described).splitlines()))
 
 
-_REPLAYED = ["round", "updates", "most stale", "model", "made again", ""]
+_REPLAYED = ["round", "updates", "most stale", "model", "replayed", ""]
 
 
 def _replayed_row(round: ReplayedRound) -> list[str]:
     again = (round.replayed_digests or ["–"])[0][:12]
-    verdict = round.note or ("the same bits" if round.same else "[bold red]other bits[/]")
+    verdict = round.note or ("identical" if round.same else "[bold red]different bits[/]")
     model = (round.model_digests or ["–"])[0][:12]
     return [str(round.round), str(round.updates), str(round.staleness), model, again, verdict]
 
@@ -234,20 +232,20 @@ def _task_row(task: records.Task) -> list[object]:
     return [task.id, specification.name, task.state, at, task.enrolled, when(task.created_at)[5:10]]
 
 
-def _aim(specification: dict[str, Any], target_epsilon: float, delta: float) -> None:
-    """Puts what all rounds may cost into the specification; privacy is uniform unless it says otherwise."""
+def _set_target(specification: dict[str, Any], target_epsilon: float, delta: float) -> None:
+    """Add the total ε to the specification; its privacy defaults to uniform."""
     if not target_epsilon:
         if delta:
             raise Mistake("--delta belongs to --target-epsilon; give both, or the δ of one round in --parameters")
         return
-    given = specification["parameters"].get("privacy") or {}
-    aim = {"target_epsilon": target_epsilon, **({"delta": delta} if delta else {})}
-    specification["parameters"] = {**specification["parameters"], "privacy": {**given, **aim}}
+    own = specification["parameters"].get("privacy") or {}
+    target = {"target_epsilon": target_epsilon, **({"delta": delta} if delta else {})}
+    specification["parameters"] = {**specification["parameters"], "privacy": {**own, **target}}
     specification["privacy"] = specification["privacy"] or "uniform"
 
 
 def _price(task: records.Task) -> str:
-    """What all rounds cost a device, on a line of its own, where that is known beforehand."""
+    """Return a line with the privacy cost of all rounds for a device, if it is known in advance."""
     from coterie.strategies.consent import lifetime_of
 
     lifetime = lifetime_of(task.specification)
@@ -255,12 +253,12 @@ def _price(task: records.Task) -> str:
 
 
 def _joining(join_by: str, invited: list[str]) -> dict[str, Any]:
-    """Who may join, in words of the specification; left out where anybody may, as platforms before it expect."""
+    """Return the fields that restrict who may join; empty for an open task."""
     if join_by not in ("", "open", "owners", "devices"):
         raise Mistake(f"--join-by must be open, owners or devices, not {join_by!r}")
     if not invited:
         if join_by in ("owners", "devices"):
-            raise Mistake(f"--join-by {join_by} needs whom: --invite {join_by[:3]}_…, repeated for more")
+            raise Mistake(f"--join-by {join_by} needs --invite {join_by[:3]}_…, repeated for more")
         return {}
     kinds = {"owners" if item.startswith("own_") else "devices" for item in invited}
     if join_by == "open" or len(kinds) > 1 or join_by not in ("", *kinds):
@@ -269,20 +267,20 @@ def _joining(join_by: str, invited: list[str]) -> dict[str, Any]:
 
 
 def _survey(specification: dict[str, Any], question: str, low: float, high: float) -> bytes:
-    """Completes the specification of a survey; its model."""
+    """Complete the specification of a survey and return its initial model."""
     from coterie.privacy.question_text import Question
     from coterie_cli.question_task import initial_model, survey_specification
 
     if specification["preset"] != "survey" or not question:
         raise Mistake("a survey needs both --preset survey and --question, with --low and --high for the answers")
     try:
-        asked = Question(question, low, high)
+        survey = Question(question, low, high)
     except ValueError as error:
         raise Mistake(f"{error}; give --low and --high") from error
-    given = specification["parameters"]
-    made = survey_specification(asked, given.get("pricing"))
-    made["parameters"] = {**given, **made["parameters"]}
-    specification.update(made, description=specification["description"] or question)
+    own = specification["parameters"]
+    fields = survey_specification(survey, own.get("pricing"))
+    fields["parameters"] = {**own, **fields["parameters"]}
+    specification.update(fields, description=specification["description"] or question)
     return initial_model()
 
 
@@ -291,11 +289,11 @@ def _models(files: list[Path], sample: str) -> list[Path | bytes]:
         raise Mistake("give --model file.safetensors, --sample digits or --from-task, one of them")
     for file in files:
         if not file.is_file():
-            raise Mistake(f"--model {file} is no file; save one with coterie.learning.training.model_bytes(module)")
+            raise Mistake(f"--model {file} is not a file; save one with coterie.learning.training.model_bytes(module)")
     if not sample:
         return list(files)
     if sample != "digits":
-        raise Mistake(f"no sample is called {sample!r}; there is digits")
+        raise Mistake(f"no sample is called {sample!r}; use digits")
     from coterie.learning.training import model_bytes
     from coterie.samples import digits_model
 
@@ -303,7 +301,7 @@ def _models(files: list[Path], sample: str) -> list[Path | bytes]:
 
 
 def _print_events(platform: Platform, task_id: str) -> records.Task:
-    """Every event of a task as it happens, those before included; the task once it has ended."""
+    """Print all past and new events of a task; return the task when it has ended."""
     after = 0
     while True:
         ended = platform.task(task_id)

@@ -15,7 +15,7 @@ def parameters(
     name: Annotated[str, typer.Argument(help="Parameter, or part of its path, such as privacy or noise_max.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """List the parameters of tasks: where they stand, which values they take and what they mean."""
+    """List the parameters of tasks with their values, defaults and meaning."""
     known = places()
     chosen = [place for place in known if name in place.path]
     if not chosen:

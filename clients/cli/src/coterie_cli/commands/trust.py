@@ -1,4 +1,4 @@
-"""`coterie trust`: who trusts whom, how far and why."""
+"""`coterie trust`: trust between devices, with explanations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NO_TRUST = "·"
 HISTORY_ROWS = 12
 GRAPH_SECONDS = 120.0
 
-app = typer.Typer(help="Who trusts whom, how far and why; imports of social graphs.", no_args_is_help=True)
+app = typer.Typer(help="Show and explain trust between devices; import social graphs.", no_args_is_help=True)
 app.command("import", epilog=trust_import.IMPORT_EPILOG)(trust_import.import_file)
 app.command("befriend", epilog=trust_friends.BEFRIEND_EPILOG)(trust_friends.befriend)
 app.command("unfriend", epilog=trust_friends.UNFRIEND_EPILOG)(trust_friends.unfriend)
@@ -34,7 +34,7 @@ app.command("friends", epilog=trust_friends.FRIENDS_EPILOG)(trust_friends.friend
 
 DeviceA = Annotated[str, typer.Argument(metavar="DEVICE", help="A device: its id or, for admins, its name.")]
 DeviceB = Annotated[str, typer.Argument(metavar="OTHER", help="The other device.")]
-At = Annotated[str, typer.Option(help="At this day or moment, such as 2026-01-31T12:00; left out: now.")]
+At = Annotated[str, typer.Option(help="At this day or moment, such as 2026-01-31T12:00; by default now.")]
 
 
 class GraphFormat(StrEnum):
@@ -47,14 +47,14 @@ class GraphFormat(StrEnum):
 
 
 class Names:
-    """Devices by name, and names by id, asked for once each."""
+    """Looks up devices by name and names by id, and caches them."""
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
         self._names: dict[str, str] = {}
 
     def ids(self, wanted: Sequence[str]) -> list[str]:
-        """Ids of devices given by id or name; names are looked up among all devices, which only admins may list."""
+        """Return the ids of devices given by id or name; only admins may look up names."""
         missing = {text for text in wanted if not text.startswith("dev_")}
         result: dict[str, list[str]] = {text: [] for text in missing}
         for device in self._all() if missing else ():
@@ -69,7 +69,7 @@ class Names:
         return [result[text][0] if text in missing else text for text in wanted]
 
     def of(self, device_id: str) -> str:
-        """A device's name; its id where the caller may not know more."""
+        """Return a device's name, or its id where the caller may not see the name."""
         if device_id not in self._names:
             try:
                 self._names[device_id] = self._platform.device(device_id).name or device_id
@@ -78,7 +78,7 @@ class Names:
         return self._names[device_id]
 
     def learn(self, devices: Iterable[Device]) -> None:
-        """Remembers names that came with an answer."""
+        """Cache names from a response."""
         self._names |= {device.id: device.name or device.id for device in devices}
 
     def _all(self) -> Iterable[Device]:
@@ -92,7 +92,7 @@ class Names:
 def show_trust(
     device: DeviceA, other: DeviceB, at: At = "", url: Url = "", key: Key = "", as_json: AsJson = False
 ) -> None:
-    """Show how far two devices trust each other: directly, along others, and combined."""
+    """Show the trust between two devices: direct, indirect and combined."""
     with connect(url, key) as platform:
         result, names = _explained(platform, device, other, at)
         title = f"{names.of(result.device_a)} and {names.of(result.device_b)}"
@@ -113,21 +113,21 @@ def show_trust(
 def explain(
     device: DeviceA, other: DeviceB, at: At = "", url: Url = "", key: Key = "", as_json: AsJson = False
 ) -> None:
-    """Say in words why two devices trust each other as they do, with the path and each of its hops."""
+    """Explain the trust between two devices, with the path and its hops."""
     with connect(url, key) as platform:
-        found, names = _explained(platform, device, other, at)
-        hops = [[names.of(hop.from_device), names.of(hop.to_device), _share(hop.direct)] for hop in found.path]
-    ties = [[r.kind, _share(r.strength), when(r.since), r.because] for r in found.relations]
+        explanation, names = _explained(platform, device, other, at)
+        hops = [[names.of(hop.from_device), names.of(hop.to_device), _share(hop.direct)] for hop in explanation.path]
+    ties = [[r.kind, _share(r.strength), when(r.since), r.because] for r in explanation.relations]
 
-    def told() -> RenderableType:
-        parts: list[RenderableType] = [found.text]
+    def render() -> RenderableType:
+        parts: list[RenderableType] = [explanation.text]
         if hops:
             parts.append(table("\nthe path", ["from", "to", "direct trust"], hops))
         if ties:
             parts.append(table("\nrelations", ["kind", "strength", "since", "because"], ties))
         return Group(*parts)
 
-    show(found, as_json, told)
+    show(explanation, as_json, render)
 
 
 @app.command(
@@ -138,13 +138,13 @@ def explain(
 def interactions(
     device: DeviceA,
     other: Annotated[str, typer.Argument(metavar="[OTHER]", help="Only with this device.")] = "",
-    unconfirmed: Annotated[bool, typer.Option(help="Only good ones that wait for the other end's report.")] = False,
+    unconfirmed: Annotated[bool, typer.Option(help="Only good ones that lack the other device's report.")] = False,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most this many.")] = 50,
     url: Url = "",
     key: Key = "",
     as_json: AsJson = False,
 ) -> None:
-    """List what a device did with others, newest first, and whether each counts: good needs both ends' reports."""
+    """List a device's interactions, newest first, and whether each counts; good ones need both devices' reports."""
     with connect(url, key) as platform:
         names = Names(platform)
         ids = names.ids([device, other] if other else [device])
@@ -200,14 +200,14 @@ def graph(
     least: Annotated[float, typer.Option(min=0, max=1, help="Only ties with this much direct trust.")] = 0.0,
     at: At = "",
     format: Annotated[
-        GraphFormat | None, typer.Option("--format", help="Left out: a table, or JSON with --out or --json.")
+        GraphFormat | None, typer.Option("--format", help="By default a table, or JSON with --out or --json.")
     ] = None,
     out_file: Annotated[Path | None, typer.Option("--out", help="Write to this file.")] = None,
     url: Url = "",
     key: Key = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show or export the trust graph of a task, an owner or everybody; node-link is networkx's JSON form."""
+    """Show or export the trust graph of a task, an owner or the whole platform; node-link is networkx's JSON form."""
     chosen = format or (GraphFormat.JSON if as_json or out_file is not None else GraphFormat.TABLE)
     if chosen is GraphFormat.TABLE and out_file is not None:
         raise Mistake("a table is for the screen; give --format json, graphml or node-link with --out")
@@ -217,7 +217,11 @@ def graph(
         if task:
             params["task"] = platform.find_task(task).id
         content: bytes = platform.request(
-            "GET", "/v1/trust/graph", params=params, wait_seconds=GRAPH_SECONDS, consume=lambda answer: answer.read()
+            "GET",
+            "/v1/trust/graph",
+            params=params,
+            wait_seconds=GRAPH_SECONDS,
+            consume=lambda response: response.read(),
         )
         names = Names(platform)
         if chosen is GraphFormat.TABLE:
@@ -237,14 +241,14 @@ def graph(
 def history(
     device: DeviceA,
     other: DeviceB,
-    since: Annotated[str, typer.Option(help="From this day or moment; left out: the first interaction.")] = "",
-    until: Annotated[str, typer.Option(help="To this day or moment; left out: now.")] = "",
+    since: Annotated[str, typer.Option(help="From this day or moment; by default the first interaction.")] = "",
+    until: Annotated[str, typer.Option(help="To this day or moment; by default now.")] = "",
     points: Annotated[int, typer.Option(min=2, max=1000, help="How many moments.")] = 50,
     url: Url = "",
     key: Key = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show how the direct trust of two devices went, as a line of bars and a short table."""
+    """Show the history of the direct trust of two devices, as a line of bars and a short table."""
     with connect(url, key) as platform:
         a, b = Names(platform).ids([device, other])
         start, end = moment("--since", since), moment("--until", until)
@@ -261,13 +265,13 @@ def history(
 )
 def losses(
     device: Annotated[str, typer.Option(help="Only ties of this device, by id or name.")] = "",
-    since: Annotated[str, typer.Option(help="Since this day or moment; left out: 30 days ago.")] = "",
+    since: Annotated[str, typer.Option(help="Since this day or moment; by default 30 days ago.")] = "",
     limit: Annotated[int, typer.Option(min=1, max=500, help="At most this many.")] = 20,
     url: Url = "",
     key: Key = "",
     as_json: AsJson = False,
 ) -> None:
-    """List the pairs that lost most trust, and the interactions that did it."""
+    """List the pairs that lost most trust, with the interactions that caused it."""
     with connect(url, key) as platform:
         names = Names(platform)
         (device_id,) = names.ids([device]) if device else ("",)
@@ -301,14 +305,14 @@ def relations(
 
 @app.command("derive", epilog="[bold]Example[/]  coterie trust derive")
 def derive(url: Url = "", key: Key = "", as_json: AsJson = False) -> None:
-    """Derive relations anew from profiles, meetings and common tasks."""
+    """Derive relations again from profiles, meetings and common tasks."""
     with connect(url, key) as platform:
         counts = platform.derive_relations()
     show(counts, as_json, lambda: table("", ["kind", "relations"], sorted(counts.items())))
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Trust in [0, 1] as a line of bars; a dot where there is none."""
+    """Draw trust in [0, 1] as a line of bars, with a dot for none."""
     return "".join(BARS[min(len(BARS) - 1, int(v * len(BARS)))] if v > 0 else NO_TRUST for v in values)
 
 

@@ -1,7 +1,7 @@
-"""`coterie trust import`: social graphs into the registry, in batches, resumable.
+"""`coterie trust import`: import social graphs into the registry in batches, resumable.
 
-Files are read by the registry's own readers (`python -m services.trust rows`), which print NDJSON; this side sends it
-in batches of whole lines, so that a batch may be repeated and an interrupted import goes on where it stopped.
+The registry's readers (`python -m services.trust rows`) convert files to NDJSON; this command sends it in batches of
+whole lines. Batches are idempotent, and an interrupted import resumes after the last stored line.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class Format(StrEnum):
     ROWS = "rows"
 
 
-Name = Annotated[str, typer.Option(help="Name of the import; the same name goes on behind the last line stored.")]
-Owner = Annotated[str, typer.Option(help="Owner of devices without one of their own; left out: the import's name.")]
+Name = Annotated[str, typer.Option(help="Name of the import; the same name resumes after the last stored line.")]
+Owner = Annotated[str, typer.Option(help="Owner of devices that have none; by default the import's name.")]
 Evidence = Annotated[
     bool,
     typer.Option("--evidence/--no-evidence", help="Count each tie as one good interaction, or as a relation only."),
 ]
-At = Annotated[str, typer.Option(help="Day or moment of the ties' interactions; left out: now.")]
+At = Annotated[str, typer.Option(help="Day or moment of the ties' interactions; by default now.")]
 
 
 def import_file(
@@ -66,21 +66,21 @@ def import_file(
     key: Key = "",
     as_json: AsJson = False,
 ) -> None:
-    """Import devices, ties and interactions from a file; run it again to go on after an interruption."""
-    called = name or path.name.split(".")[0]
+    """Import devices, ties and interactions from a file; run it again to resume after an interruption."""
+    import_name = name or path.name.split(".")[0]
     with connect(url, key) as platform:
         if format is Format.ROWS:
             with path.open("rb") as rows:
                 result = send(platform, rows)
         else:
-            options = _options(called, owner, at, evidence)
-            result = _import(platform, called, [format.value, str(path), *options])
+            options = _options(import_name, owner, at, evidence)
+            result = _import(platform, import_name, [format.value, str(path), *options])
     show(result.to_dict(), as_json, lambda: _summary(result))
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """An import and how far it is."""
+    """An import and its progress."""
 
     name: str
     lines: int
@@ -92,7 +92,7 @@ class Imported:
 
 
 def send(platform: Platform, lines: Iterable[bytes]) -> Imported:
-    """Sends NDJSON, header first, batch by batch, with a bar; how far the import is then."""
+    """Send NDJSON with its header in batches and show a bar; return the progress."""
     rows = iter(lines)
     first = next(rows, b"")
     try:
@@ -108,7 +108,7 @@ def send(platform: Platform, lines: Iterable[bytes]) -> Imported:
 
 
 def _batches(rows: Iterator[bytes]) -> Iterator[list[bytes]]:
-    """Rows some thousand at a time, at least one batch (an import without rows is begun too and tells its counts)."""
+    """Yield batches of rows, at least one, so that an import without rows also starts."""
     batch: list[bytes] = []
     try:
         for row in rows:
@@ -116,7 +116,7 @@ def _batches(rows: Iterator[bytes]) -> Iterator[list[bytes]]:
                 yield batch
                 batch = []
             batch.append(row)
-    except Mistake:  # the rows before a bad line are good
+    except Mistake:  # the rows before an invalid line are valid
         if batch:
             yield batch
         raise
@@ -127,19 +127,19 @@ def _post(platform: Platform, header: bytes, batch: list[bytes]) -> ImportProgre
     try:
         return platform.import_rows(b"".join([header, *batch]))
     except InvalidRequest as error:
-        raise Mistake(f"{error}; what came before is stored: mend it and run the same command again") from error
+        raise Mistake(f"{error}; earlier lines are stored: correct this line and run the same command again") from error
 
 
 def _import(platform: Platform, name: str, arguments: list[str]) -> Imported:
-    """Reads rows behind the last line stored and sends them."""
+    """Read the rows after the last stored line and send them."""
     stored = _stored(platform, name)
     if stored:
-        err.print(f"going on after line {stored}")
+        err.print(f"resuming after line {stored}")
     try:
         with _rows([*arguments, "--after", str(stored)]) as rows:
             return send(platform, rows)
     except KeyboardInterrupt:
-        err.print("what was stored stays; the same command goes on behind it")
+        err.print("stored lines stay; the same command resumes after them")
         raise
 
 
@@ -152,36 +152,36 @@ def _stored(platform: Platform, name: str) -> int:
 
 @contextmanager
 def _rows(arguments: list[str]) -> Iterator[Iterator[bytes]]:
-    """The lines that the registry's reader prints; its complaint is raised once the good lines are used up."""
+    """Run the registry's reader and yield its lines; raise its error message after the valid lines."""
     if importlib.util.find_spec("services") is None:
         raise Mistake(
             "the platform's services, which read these files, are not installed here; run this where they are, or "
             "import ready rows with --format rows"
         )
-    with tempfile.TemporaryFile() as complaints:
+    with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", "services.trust", "rows", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=complaints,
-            start_new_session=True,  # Ctrl-C is ours to handle
+            stderr=errors,
+            start_new_session=True,  # this process handles Ctrl-C
             preexec_fn=die_with_parent,
         )
         assert process.stdout is not None
         try:
             with process.stdout:
-                yield _until_complaint(process, process.stdout, complaints)
+                yield _lines_or_error(process, process.stdout, errors)
         finally:
             process.terminate()
             process.wait(STOP_SECONDS)
 
 
-def _until_complaint(process: subprocess.Popen[bytes], lines: Iterable[bytes], complaints: Any) -> Iterator[bytes]:
+def _lines_or_error(process: subprocess.Popen[bytes], lines: Iterable[bytes], errors: Any) -> Iterator[bytes]:
     yield from lines
     if process.wait():
-        complaints.seek(0)
-        said = complaints.read().decode(errors="replace").strip().splitlines()
-        raise Mistake(said[-1] if said else f"the reader ended with code {process.returncode}")
+        errors.seek(0)
+        messages = errors.read().decode(errors="replace").strip().splitlines()
+        raise Mistake(messages[-1] if messages else f"the reader ended with code {process.returncode}")
 
 
 @contextmanager
@@ -203,6 +203,6 @@ def _options(name: str, owner: str, at: str, evidence: bool) -> list[str]:
 
 
 def _summary(result: Imported) -> str:
-    got = result.progress
-    counts = f"{got.devices} devices, {got.interactions} interactions, {got.relations} relations"
-    return f"[bold]{result.name}[/]: {counts} (line {got.last_line})"
+    progress = result.progress
+    counts = f"{progress.devices} devices, {progress.interactions} interactions, {progress.relations} relations"
+    return f"[bold]{result.name}[/]: {counts} (line {progress.last_line})"

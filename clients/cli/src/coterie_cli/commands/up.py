@@ -1,4 +1,4 @@
-"""`coterie up`: the whole platform on this machine, in the foreground."""
+"""`coterie up`: run the platform on this machine in the foreground."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ coterie up\n
 coterie up --data /srv/coterie --port 9000    [dim]beside another platform[/]\n
 coterie up --any-ports\n
 coterie up --console-port 0\n
-coterie up --stations 3    [dim]each serves one of the cells there are, or will be[/]
+coterie up --stations 3    [dim]one process per base station[/]
 """
 _WATCH_SECONDS = 0.5
 _MOST_ENDS, _SPAN_SECONDS = 3, 60.0
-"""A service that ends more often than this within so long is not started again."""
+"""Restart a service at most three times in 60 seconds."""
 
 
 def up(
@@ -44,15 +44,15 @@ def up(
     console_port: Annotated[
         int, typer.Option(min=-1, max=65535, help="Port of the web console; 0 = none, -1 = 8090 or a free one.")
     ] = -1,
-    any_ports: Annotated[bool, typer.Option("--any-ports", help="Use free ports, whichever they are.")] = False,
+    any_ports: Annotated[bool, typer.Option("--any-ports", help="Use any free ports.")] = False,
     stations: Annotated[
-        int, typer.Option(min=0, max=1000, help="Base stations of multi-task learning, each a process of its own.")
+        int, typer.Option(min=0, max=1000, help="Number of base stations of multi-task learning, a process each.")
     ] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Start the platform here, embedded, until Ctrl-C.
+    """Run the platform on this machine until Ctrl-C.
 
-    Settings given as COTERIE_… variables reach every service.
+    Every service receives the COTERIE_… variables of this command.
     """
     platform = PlatformProcesses(data, _ports(port, console_port, any_ports), stations=stations)
     signal.signal(signal.SIGTERM, _interrupt)
@@ -81,10 +81,10 @@ def up(
 
 
 def _compile() -> subprocess.Popen[bytes] | None:
-    """Compiles the planners in the background on a machine that never did."""
+    """Compile the planners in the background on the first start on a machine."""
     if planners_are_compiled():
         return None
-    err.print("compiling the planners of clusters and meshes in the background, once; a first plan may wait a minute")
+    err.print("compiling the planners of clusters and meshes once in the background; the first plan may take a minute")
     return compile_planners(quiet=True)
 
 
@@ -107,18 +107,18 @@ def _welcome(platform: PlatformProcesses) -> str:
 
 
 def _watch(platform: PlatformProcesses) -> None:
-    """Starts a service again that ended by itself; gives up on one that keeps ending."""
+    """Restart services that exit; raise when one exits too often."""
     ends: dict[str, list[float]] = {}
     while True:
-        gone = platform.ended()
-        if gone is not None:
+        name = platform.ended()
+        if name is not None:
             now = time.monotonic()
-            ends[gone] = [*(at for at in ends.get(gone, ()) if now - at < _SPAN_SECONDS), now]
-            log = platform.data / "logs" / f"{gone}.log"
-            if len(ends[gone]) > _MOST_ENDS:
-                raise CoterieError(f"{gone} ended by itself {len(ends[gone])} times in a minute; see {log}")
-            code = platform.start_again(gone)
-            err.print(f"{gone} ended by itself (code {code}) and is started again; see {log}", markup=False)
+            ends[name] = [*(at for at in ends.get(name, ()) if now - at < _SPAN_SECONDS), now]
+            log = platform.data / "logs" / f"{name}.log"
+            if len(ends[name]) > _MOST_ENDS:
+                raise CoterieError(f"{name} exited {len(ends[name])} times in a minute; see {log}")
+            code = platform.start_again(name)
+            err.print(f"{name} exited with code {code} and was restarted; see {log}", markup=False)
         time.sleep(_WATCH_SECONDS)
 
 

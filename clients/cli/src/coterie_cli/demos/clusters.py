@@ -1,5 +1,5 @@
-"""Social clusters: three circles of friends, two acquaintances and a stranger learn to read digits, each hiding its
-update from whom it does not trust.
+"""Social clusters: three circles of friends, two acquaintances and a stranger learn to read digits; each adds noise to
+updates for devices that it does not trust.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ CIRCLES = (
 ACQUAINTANCES, STRANGER = ("dana", "elmer"), "zoe"
 CAST = (*(name for circle in CIRCLES for name in circle), *ACQUAINTANCES, STRANGER)
 GOOD_MEETINGS, BAD_MEETINGS = 20, 5
-"""Friends have only met well: 20/(20 + 5) = 0.8, less what has faded. With five bad meetings besides, trust is about
-(20 − 2·5)/(25 + 5) = 0.33, below the threshold."""
+"""Friends have only good meetings: trust 20/(20 + 5) = 0.8, less the decay. With five bad meetings besides, trust is
+about (20 − 2·5)/(25 + 5) = 0.33, below the threshold."""
 CREDITS_PER_POINT = 0.01
 ESCROW = 100_000_000
 NOISE_MAX = 0.6
@@ -66,7 +66,7 @@ def run(options: DemoOptions) -> dict[str, Any]:
 
 
 def devices(demo: DemoPlatform, split: Split) -> list[Agent]:
-    """Registers the cast, an owner each; all allow raw updates to a head they trust, and noised ones without end."""
+    """Register all devices, each with its own owner; all allow raw updates to trusted heads."""
     return [
         demo.add_agent(
             demo.token_for(name.capitalize(), 1),
@@ -83,7 +83,7 @@ def devices(demo: DemoPlatform, split: Split) -> list[Agent]:
 
 
 def meet(demo: DemoPlatform, agents: list[Agent]) -> None:
-    """Friends know each other's keys and have met well, the acquaintances with mixed success, the stranger nobody."""
+    """Let friends verify keys and meet well, the acquaintances meet with mixed success, and the stranger not at all."""
     known = {agent.identity.name: agent for agent in agents}
     for circle in CIRCLES:
         introduce(*(known[name].home for name in circle))
@@ -93,7 +93,7 @@ def meet(demo: DemoPlatform, agents: list[Agent]) -> None:
 
 
 def publish(publisher: Platform, seed: int, rounds: int) -> Task:
-    """The demo's task."""
+    """Create the demo's task."""
     from coterie.learning.training import model_bytes
 
     return publisher.create_task(
@@ -112,7 +112,7 @@ def publish(publisher: Platform, seed: int, rounds: int) -> Task:
 
 
 def average_alone(split: Split, rounds: int, noise: float, seed: int) -> float:
-    """Accuracy of plain averaging of the same training, here in memory; with `noise`, everybody clips and noises."""
+    """Compute the accuracy of plain averaging of the same training in memory; all devices clip and add `noise`."""
     from coterie.learning.torch_learner import TorchLearner
     from coterie.learning.training_config import Instructions
 
@@ -121,7 +121,7 @@ def average_alone(split: Split, rounds: int, noise: float, seed: int) -> float:
     model = trainers[0].parameters()
     total = sum(trainer.samples for trainer in trainers)
     for number in range(rounds):
-        moved = {name: np.zeros(value.shape) for name, value in model.items()}
+        step = {name: np.zeros(value.shape) for name, value in model.items()}
         for trainer in trainers:
             trainer.load(model)
             trainer.train(recipe, seed * 1000 + number)
@@ -130,8 +130,8 @@ def average_alone(split: Split, rounds: int, noise: float, seed: int) -> float:
                 change = clip_update(change, recipe.clip_norm).tensors
             for name, value in change.items():
                 draw = random.normal(0.0, noise * recipe.clip_norm, value.shape)
-                moved[name] += (value + draw) * trainer.samples / total
-        model = {name: (value + moved[name]).astype(value.dtype) for name, value in model.items()}
+                step[name] += (value + draw) * trainer.samples / total
+        model = {name: (value + step[name]).astype(value.dtype) for name, value in model.items()}
     trainers[0].load(model)
     return trainers[0].evaluate()["accuracy"]
 
@@ -149,7 +149,7 @@ def _result(
     accuracy = {
         "plain averaging, no noise": average_alone(split, rounds, 0.0, seed),
         "social clusters": trainer.evaluate()["accuracy"],
-        f"plain averaging, noise {NOISE_MAX} on everybody": average_alone(split, rounds, NOISE_MAX, seed),
+        f"plain averaging, noise {NOISE_MAX} on all devices": average_alone(split, rounds, NOISE_MAX, seed),
     }
     paid: dict[str, int] = {agent.identity.id: 0 for agent in agents}
     for payment in platform.payments(task=task_id):
@@ -191,7 +191,7 @@ def _device(agent: Agent, plan: Plan, paid: dict[str, int]) -> dict[str, Any]:
 
 
 def _noise_rule(task: Task) -> str:
-    """(11) with the task's own θ1 and θ2, as the platform filled them in."""
+    """Describe equation (11) with the θ1 and θ2 of the task."""
     topology, privacy = (task.specification.parameters[axis] for axis in ("topology", "privacy"))
     scale, shift = topology["budget_scale"], topology["budget_shift"]
     return (
@@ -205,7 +205,7 @@ def _tables(
 ) -> list[dict[str, Any]]:
     names = {agent.identity.id: agent.identity.name for agent in agents}
     details = plan.details
-    verdict = "stable: nobody gains by moving" if details["stable"] else "not stable, says the checker"
+    verdict = "stable: no device gains by moving" if details["stable"] else "not stable by the checker"
     title = f"clusters of plan {plan.version} ({verdict}; payoff {details['mean_payoff']:.2f} against "
     clusters = [
         [
@@ -238,5 +238,5 @@ def _tables(
             "columns": ["device", "role", "noise", "payoff", "credits paid", "gave away (δ = 1e-5)"],
             "rows": rows,
         },
-        {"title": "\naccuracy on digits held out from training", "columns": ["", "accuracy"], "rows": compared},
+        {"title": "\naccuracy on held-out digits", "columns": ["", "accuracy"], "rows": compared},
     ]

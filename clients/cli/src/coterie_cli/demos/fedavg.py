@@ -27,22 +27,22 @@ OWNERS = ("Ada", "Grace", "Hedy", "Mary")
 DEVICES, ROUNDS = 12, 10
 QUORUM = 0.8
 HONEST_SHARE = 0.3
-"""Part of the rounds in which the garbage device still delivers what it trained, so that there is trust to lose."""
+"""Share of the rounds in which the garbage device is honest and gains the trust that it loses later."""
 TRAINING = {"epochs": 5, "batch_size": 16, "learning_rate": 0.15, "momentum": 0.5}
 
 
 class Garbage:
-    """A device that delivers numbers that are none."""
+    """A device that delivers NaN."""
 
     def prepare(self, context: RoundContext) -> Delivery:
-        """NaN wherever the model has a number."""
+        """Make an update of NaN."""
         tensors = {name: np.full_like(value, np.nan) for name, value in context.model().items()}
         return Delivery(tensors, float(context.samples))
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What is shown at the end."""
+    """Accuracy, duration and end of each round."""
 
     accuracy: dict[int, float] = field(default_factory=dict)
     seconds: dict[int, float] = field(default_factory=dict)
@@ -71,12 +71,12 @@ def run(options: DemoOptions) -> dict[str, Any]:
 
 
 def honest_rounds(rounds: int) -> int:
-    """Rounds after which the garbage device turns; at least one, and before the last."""
+    """Return the number of honest rounds of the garbage device: at least one, and not the last."""
     return min(max(1, round(HONEST_SHARE * rounds)), max(1, rounds - 1))
 
 
 def _devices(demo: DemoPlatform, split: Split, devices: int, honest: int) -> list[Agent]:
-    """Registers the devices; the last one delivers garbage after `honest` rounds."""
+    """Register the devices; the last one delivers garbage after `honest` rounds."""
     from coterie.samples import digits_model
 
     def turncoat(work: WorkItem) -> Strategy:
@@ -115,7 +115,7 @@ def _task(demo: DemoPlatform, seed: int, rounds: int, devices: int) -> Task:
         rounds=rounds,
         min_devices=max(1, devices - 2),
         round_seconds=60.0,
-        quorum=min(QUORUM, max(0.0, 1.0 - 1.5 / devices) or QUORUM),  # of a few devices, all but one
+        quorum=min(QUORUM, max(0.0, 1.0 - 1.5 / devices) or QUORUM),  # with few devices, all but one
         training=TRAINING,
         seed=seed,
         auto_start=False,
@@ -124,7 +124,7 @@ def _task(demo: DemoPlatform, seed: int, rounds: int, devices: int) -> Task:
 
 
 def _follow(demo: DemoPlatform, task_id: str, split: Split, options: DemoOptions) -> Outcome:
-    """Starts the task when all have enrolled and measures each new model on digits held out from training."""
+    """Start the task when all devices have enrolled; measure each new model on held-out digits."""
     from coterie_cli.live import follow
     from coterie_cli.progress import watch
 
@@ -199,11 +199,11 @@ def _result(
 def _trust(
     demo: DemoPlatform, agents: list[Agent], parts: dict[int, tuple[Participation, ...]], outcome: Outcome
 ) -> list[dict[str, Any]]:
-    """Round by round, how far honest devices trust the first one and the one that turned, and what that one did."""
+    """Return for each round the trust in the first device and in the garbage device, and the latter's outcome."""
     honest, garbage = agents[0].identity, agents[-1].identity
 
     def trusted(device_id: str, at: float) -> float:
-        """Mean direct trust in a device of all others that are honest."""
+        """Return the mean direct trust of the other honest devices in a device."""
         others = {agent.identity.id for agent in agents} - {device_id, garbage.id}
         peers = demo.admin.trust_peers(device_id, at=at)
         return sum(peer.direct for peer in peers if peer.device_id in others) / max(1, len(others))
@@ -213,7 +213,7 @@ def _trust(
             "round": number,
             honest.name: trusted(honest.id, outcome.done_at[number]),
             garbage.name: trusted(garbage.id, outcome.done_at[number]),
-            "did": next((part.state.value for part in each if part.device_id == garbage.id), ""),
+            "did": next((part.state.value for part in participations if part.device_id == garbage.id), ""),
         }
-        for number, each in parts.items()
+        for number, participations in parts.items()
     ]

@@ -1,4 +1,4 @@
-"""The market: a publisher buys noised gradients; each of 10 devices decides alone how much privacy to sell."""
+"""The market: a publisher buys noised gradients; each of 10 devices decides how much privacy to sell."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ DEPOSIT, ESCROW = 5_000_000, 3_000_000
 TRAINING = {"steps": 2, "learning_rate": 4.0, "clip_norm": 0.5}
 PARAMETERS = {"pricing": {"accuracy_weight": 0.008}}
 DEAR = {"costs": {"quadratic": 1.0, "linear": 0.04, "fixed": 0.0}, "computing": {"kappa": 1e-9}}
-"""Of the one device whose owner prices computing so high that every round would be a loss: it measures and declines."""
+"""Costs of the device whose owner prices computing so high that it declines every round."""
 
 
 class Garbage:
-    """A device that claims a large budget and sends whatever."""
+    """A device that claims a large budget and sends garbage."""
 
     def prepare(self, context: RoundContext) -> Delivery:
-        """Numbers far beyond what clipping and the budget allow."""
+        """Make an update far beyond what clipping and the budget allow."""
         tensors = {name: np.full_like(value, 9.0) for name, value in context.model().items()}
         claimed = priced_charge(context.work.task_id, context.work.round, context.purpose, 1.0)
         return Delivery(tensors, float(context.samples), budget=1.0, privacy=(claimed,))
@@ -68,15 +68,15 @@ def run(options: DemoOptions) -> dict[str, Any]:
 
 
 def publisher_with(demo: DemoPlatform, name: str, deposit: int) -> tuple[Platform, str]:
-    """A publisher with credits, at the platform's door; and its account."""
-    made = demo.admin.create_key("publisher", name)
-    account = f"publisher:{made.principal.subject}"
+    """Create a publisher with credits; return its client and its account."""
+    created = demo.admin.create_key("publisher", name)
+    account = f"publisher:{created.principal.subject}"
     demo.admin.deposit(account, deposit, key="opening")
-    return Platform(demo.processes.url, made.api_key, cache=demo.cache), account
+    return Platform(demo.processes.url, created.api_key, cache=demo.cache), account
 
 
 def meet(demo: DemoPlatform, agents: list[Agent], meetings: int = 3) -> None:
-    """Neighbours in the list have met: whoever trusts a device may give its secrets away, which prices account for."""
+    """Let neighbours in the list meet; prices include the privacy that leaks through trusted devices."""
     near = [(a, b) for (i, a), (j, b) in combinations(enumerate(agents), 2) if (j - i) in (1, 2, len(agents) - 1)]
     demo.meet(near, meetings)
 
@@ -127,7 +127,7 @@ def _task(publisher: Platform, seed: int, rounds: int, devices: int) -> Task:
 
 
 def _follow(demo: DemoPlatform, task_id: str, split: Split, options: DemoOptions) -> dict[int, float]:
-    """Starts the task and measures each new model on digits held out from training."""
+    """Start the task; measure each new model on held-out digits."""
     from coterie.learning.torch_learner import TorchLearner
     from coterie.learning.training import load_model
     from coterie_cli.demos.mesh import digits_regression
@@ -202,7 +202,7 @@ def _round(platform: Platform, task_id: str, number: int, accuracy: float, paid:
 
 
 def _risks(quote: Quote) -> dict[str, dict[str, float]]:
-    """What the last price was made of, by device: its direct ties, what leaks onto it along them, its weight ε."""
+    """Return the terms of the last price by device: direct ties, leakage along them, weight."""
     columns = [quote.details.get(name) or () for name in ("ties", "leaked", "accuracy_weights")]
     rows = zip(quote.offers, *columns, strict=False)
     return {offer.device_id: {"ties": ties, "leaked": leaked, "weight": w} for offer, ties, leaked, w in rows}
@@ -250,7 +250,7 @@ def _tables(
             ],
         },
         {
-            "title": "\ndevices (leaks: ρ that reaches it along direct ties if others sell 1; weight: of its noise)",
+            "title": "\ndevices (leaks: ρ leaked along direct ties if others sell 1; weight: of its noise)",
             "columns": ["device", "samples", "ties", "leaks", "weight", "rounds", "ρ sold", "earned", "ε spent"],
             "rows": [
                 [
@@ -275,7 +275,7 @@ def _tables(
                 ["left in escrow", _credits(money["escrow_microcredits"])],
                 ["back with the publisher", _credits(money["publisher_microcredits"])],
                 ["per accuracy point", _credits(round(money["microcredits_per_accuracy_point"]))],
-                [f"the book ({book['entries']} entries)", "is sound" if book["sound"] else "IS NOT SOUND"],
+                [f"the ledger ({book['entries']} entries)", "is sound" if book["sound"] else "IS NOT SOUND"],
             ],
         },
     ]
@@ -283,7 +283,7 @@ def _tables(
     if measured:
         tables.append(
             {
-                "title": "\ncomputing, measured by the device that has a price for it, and told to nobody",
+                "title": "\ncomputing costs, measured and kept by the device that has a price for them",
                 "columns": ["device", "cycles a sample", "clock", "so it"],
                 "rows": [
                     [
@@ -298,7 +298,7 @@ def _tables(
         )
     if refusals:
         rows = [[message] for message in dict.fromkeys(refusals)]
-        tables.append({"title": "\nupdates that were refused or stood out", "columns": ["why"], "rows": rows})
+        tables.append({"title": "\nrefused and suspicious updates", "columns": ["why"], "rows": rows})
     return tables
 
 

@@ -35,9 +35,9 @@ CAST = (
     ("Hedy", "hedy-sensor", "lora", 77 / 32),
 )
 FRIENDS = (("ada-laptop", "grace-laptop"), ("grace-sensor", "hedy-sensor"))
-"""Devices of different owners that have met often enough to trust each other; devices of one owner always do."""
+"""Trusting pairs of devices with different owners; devices of one owner always trust each other."""
 LATE = "ada-phone"
-"""Its samples come while it learns: two thirds are there at first, then some after every round."""
+"""The device whose samples arrive during the task: two thirds at the start, then some after each round."""
 MEETINGS = 16
 EPSILON, CLIP = 2.0, 20.0
 PARAMETERS = {
@@ -68,7 +68,7 @@ def run(options: DemoOptions) -> dict[str, Any]:
 
 
 def digits_regression() -> torch.nn.Module:
-    """Softmax regression on the digits, 64 → 10, starting from 0."""
+    """Make a softmax regression on the digits, 64 → 10, starting from 0."""
     import torch
 
     module = torch.nn.Linear(64, 10)
@@ -79,7 +79,7 @@ def digits_regression() -> torch.nn.Module:
 
 
 def _devices(demo: DemoPlatform, split: Split, rounds: int) -> list[Agent]:
-    """Registers the cast; each owner allows raw parameters to trusted devices and ε per noised round."""
+    """Register all devices; each owner allows raw parameters to trusted devices and ε per noised round."""
     tokens = {owner: demo.token_for(owner, len(CAST)) for owner in dict.fromkeys(item[0] for item in CAST)}
     return [
         demo.add_agent(
@@ -100,7 +100,7 @@ def _devices(demo: DemoPlatform, split: Split, rounds: int) -> list[Agent]:
 def _arriving(
     shard: tuple[torch.Tensor, torch.Tensor], rounds: int
 ) -> Iterator[list[tuple[torch.Tensor, torch.Tensor]]]:
-    """Two thirds of the samples, then the others in equal parts."""
+    """Yield two thirds of the samples, then the others in equal parts."""
     samples = list(zip(*shard, strict=True))
     first = 2 * len(samples) // 3
     for start, stop in pairwise([0, *np.linspace(first, len(samples), rounds, dtype=int).tolist()]):
@@ -108,7 +108,7 @@ def _arriving(
 
 
 def _hindsight(agent: Agent, task_id: str, shard: tuple[torch.Tensor, torch.Tensor]) -> dict[str, float]:
-    """Losses a device met, batch by batch as they came, beside the best fixed model's; known to the device alone."""
+    """Return a device's online loss and that of the best fixed model in hindsight; only the device knows them."""
     from coterie.learning.best_fixed_model import best_fixed_model
     from coterie.learning.learner import Guarded
     from coterie.learning.models import Flat
@@ -129,19 +129,23 @@ def _hindsight(agent: Agent, task_id: str, shard: tuple[torch.Tensor, torch.Tens
     }
 
 
-def _hindsight_table(found: dict[str, float]) -> dict[str, Any]:
+def _hindsight_table(losses: dict[str, float]) -> dict[str, Any]:
     rows = [
-        ["samples at first", f"{found['samples_first']:.0f}"],
-        ["samples in the last round", f"{found['samples_last']:.0f}"],
-        ["its losses, batch by batch as they came", f"{found['online_loss']:.2f}"],
-        ["the best fixed model's, in hindsight", f"{found['best_fixed_loss']:.2f}"],
-        ["regret", f"{found['regret']:.2f}"],
+        ["samples at first", f"{losses['samples_first']:.0f}"],
+        ["samples in the last round", f"{losses['samples_last']:.0f}"],
+        ["online loss", f"{losses['online_loss']:.2f}"],
+        ["loss of the best fixed model in hindsight", f"{losses['best_fixed_loss']:.2f}"],
+        ["regret", f"{losses['regret']:.2f}"],
     ]
-    return {"title": f"\n{LATE}, whose data came while it learned (told to nobody)", "columns": ["", ""], "rows": rows}
+    return {
+        "title": f"\n{LATE}, whose data arrive during the task (only the device knows)",
+        "columns": ["", ""],
+        "rows": rows,
+    }
 
 
 def _meet(demo: DemoPlatform, agents: list[Agent]) -> None:
-    """Owners take their own devices and their friends' into the circles, and the friends have met well."""
+    """Let devices of one owner and friends verify keys, and let friends meet well."""
     known = {agent.identity.name: agent for agent in agents}
     for owner in dict.fromkeys(item[0] for item in CAST):
         introduce(*(known[name].home for whose, name, *_ in CAST if whose == owner))

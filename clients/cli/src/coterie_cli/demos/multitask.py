@@ -1,4 +1,4 @@
-"""Two models at once: 12 devices around 3 base stations, of two kinds nobody knows, find the model that is theirs."""
+"""Two models at once: 12 devices of two hidden kinds around 3 base stations find the model of their kind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 DEVICES, ROUNDS, MODELS = 12, 12, 2
 SHIFT = 5
-"""Devices of the second kind name the digit d as d + 5 modulo 10: no single model can be right for both kinds."""
+"""Devices of the second kind label the digit d as d + 5 modulo 10, so one model cannot fit both kinds."""
 CELLS = {"north": (0.0, 250.0), "east": (220.0, -120.0), "west": (-220.0, -120.0)}
 CELL = {
     "blocks": 3,
@@ -41,7 +41,7 @@ PARAMETERS = {
 LIMIT = Limit(20.0, 1e-5)
 
 
-@register_demo("multitask", "12 devices of two hidden kinds around 3 base stations find which of two models is theirs")
+@register_demo("multitask", "12 devices of two hidden kinds around 3 base stations find their model")
 def run(options: DemoOptions) -> dict[str, Any]:
     """Run the demo; return its results as plain values."""
     from coterie.samples import digits
@@ -63,17 +63,17 @@ def run(options: DemoOptions) -> dict[str, Any]:
 
 
 def kind_of(index: int) -> int:
-    """The hidden kind of a device."""
+    """Return the hidden kind of a device."""
     return index % MODELS
 
 
 def relabelled(samples: tuple[torch.Tensor, torch.Tensor], kind: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The digits as devices of a kind name them."""
+    """Label the digits as devices of a kind do."""
     return samples[0], (samples[1] + SHIFT * kind) % 10
 
 
 def regression(seed: int) -> torch.nn.Module:
-    """Softmax regression on the digits, 64 → 10."""
+    """Make a softmax regression on the digits, 64 → 10."""
     import torch
 
     from coterie.learning.training import seeded
@@ -83,7 +83,7 @@ def regression(seed: int) -> torch.nn.Module:
 
 
 def _devices(demo: DemoPlatform, split: Split, seed: int) -> list[Agent]:
-    """Registers devices at random places, each within reach of a base station."""
+    """Register devices at random positions, each in the range of a base station."""
     random, centres = np.random.default_rng([seed, 3]), list(CELLS.values())
     token = demo.token_for("Ada", len(split.shards))
     agents = []
@@ -147,11 +147,11 @@ class DeviceRow:
     epsilon: float
 
 
-# --- what came out ----------------------------------------------------------------------------------------------------
+# --- results ----------------------------------------------------------------------------------------------------------
 
 
 def identities(demo: DemoPlatform, task_id: str, rounds: int) -> dict[str, list[int | None]]:
-    """Model each device chose in every round; None where no cell served it."""
+    """Return the model each device chose in each round; None where no cell served it."""
     chosen: dict[str, list[int | None]] = {agent.identity.id: [] for agent in demo.agents}
     for number in range(1, rounds + 1):
         parts = {part.device_id: part for part in demo.admin.round(task_id, number).participations}
@@ -163,19 +163,19 @@ def identities(demo: DemoPlatform, task_id: str, rounds: int) -> dict[str, list[
 
 
 def right_share(latest: list[int | None]) -> float:
-    """Share of the devices with an identity that are told apart by kind, numbering the models either way."""
+    """Return the share of devices that chose the model of their kind, with either numbering of the models."""
     known = [(model, kind_of(index)) for index, model in enumerate(latest) if model is not None]
     same = sum(model == kind for model, kind in known)
     return max(same, len(known) - same) / len(known) if known else 0.0
 
 
 def _latest(chosen: dict[str, list[int | None]], number: int) -> list[int | None]:
-    """Each device's identity after a round."""
+    """Return the last chosen model of each device after a round."""
     return [next((m for m in reversed(history[:number]) if m is not None), None) for history in chosen.values()]
 
 
 def _accuracy(demo: DemoPlatform, digest: str, split: Split) -> list[float]:
-    """How often a model is right about digits held out from training, as each kind names them."""
+    """Return the accuracy of a model on held-out digits, for the labels of each kind."""
     from coterie.learning.torch_learner import TorchLearner
     from coterie.learning.training import load_model
 
@@ -222,7 +222,7 @@ def _result(demo: DemoPlatform, task_id: str, agents: list[Agent], split: Split,
         "rounds": plain(rounds),
         "devices": plain(devices),
         "tables": _tables(demo, task_id, rounds, devices, agents),
-        "found": f"{right:.0%} of the devices found their model; the models are {models} right",
+        "headline": f"{right:.0%} of the devices found their model; the models' accuracies are {models}",
         "seconds": time.monotonic() - began,
     }
 
@@ -265,7 +265,7 @@ def _tables(
     ]
     return [
         {
-            "title": "accuracy on digits held out from training, as the model's own kind names them",
+            "title": "accuracy on digits held out from training, with the labels of the model's kind",
             "columns": ["round", "served", "identities right", *(f"model {line}" for line in range(MODELS))],
             "rows": by_round,
         },

@@ -1,9 +1,9 @@
-"""Secure sums: fifty devices learn to read digits with ε = 4 for all rounds together, and some die on the way.
+"""Secure sums: fifty devices learn to read digits with ε = 4 over all rounds, and a third of them fail.
 
-The platform sees sums alone. Each device adds its share of the noise that the sum needs. Beside it stands what the same
-ε costs where every device must hide by itself, and what the training gives without noise: the same digits with the
-same devices, of which the same are lost. Every device has some of every digit. Where each has few of them, updates
-point apart, clipping takes more away, and the same noise weighs more (docs/explanation/secure-sums.md).
+The platform sees only sums, and each device adds its share of the noise. For comparison the demo trains with the same
+ε where each device adds all the noise itself, and without noise: same digits, same devices, same failures. Every device
+has samples of every digit; with few digits per device, clipping and noise cost more accuracy
+(docs/explanation/secure-sums.md).
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ DEVICES, ROUNDS = 50, 20
 EPSILON, DELTA = 4.0, 1e-5
 QUORUM, LOST_SHARE = 0.65, 1 / 3
 SPARE = 2
-"""Sessions that may fail, when clerks are lost, and be held again: each is charged again."""
+"""Sessions that may fail and be repeated when clerks are lost; each is charged again."""
 EVEN = 100.0
-"""Concentration of the draw by which digits are dealt."""
+"""Concentration of the Dirichlet distribution of digits over devices."""
 TRAINING = {"epochs": 5, "batch_size": 64, "learning_rate": 1.0, "clip_norm": 0.5}
 SUMS = {"mode": "secure", "offer_seconds": 10.0, "clerk_seconds": 20.0}
 
@@ -55,17 +55,17 @@ def run(options: DemoOptions) -> dict[str, Any]:
     devices, rounds = max(options.devices or DEVICES, 6), options.rounds or ROUNDS
     noise = noise_for(rounds)
     with ExitStack() as stack:
-        with err.status("starting the platform, and owners compare fingerprints …"):
+        with err.status("starting the platform and comparing fingerprints …"):
             wait = stack.enter_context(starting_platform())
             split = digits(devices, seed=options.seed, concentration=EVEN)
             demo = wait()
             agents = _devices(demo, split)
             introduce(*(agent.home for agent in agents))
         task = _task(demo, options.seed, rounds, devices, noise)
-        stack.enter_context(_said_once())
+        stack.enter_context(_quiet_agents())
         demo.run_agents(agents, task.id)
         demo.start_task(task.id)
-        died = _let_some_die(demo, task.id, agents, rounds)
+        stopped = _stop_some(demo, task.id, agents, rounds)
         demo.admin.wait_for_end(task.id)
         for agent in agents:
             agent.stop()
@@ -73,7 +73,7 @@ def run(options: DemoOptions) -> dict[str, Any]:
             demo,
             task_id=task.id,
             agents=agents,
-            died=died,
+            stopped=stopped,
             split=split,
             rounds=rounds,
             noise=noise,
@@ -83,8 +83,8 @@ def run(options: DemoOptions) -> dict[str, Any]:
 
 
 @contextmanager
-def _said_once() -> Iterator[None]:
-    """Every device says what the task costs when it joins; here the result says it for all."""
+def _quiet_agents() -> Iterator[None]:
+    """Silence the agents' message about the cost of the task; the result shows it once."""
     log = logging.getLogger("coterie.agent.agent")
     before = log.level
     log.setLevel(logging.ERROR)
@@ -95,12 +95,12 @@ def _said_once() -> Iterator[None]:
 
 
 def noise_for(rounds: int) -> float:
-    """Noise multiplier of each round's sum for ε in all of them and in the spare sessions: their ρ add up."""
+    """Return the noise multiplier of each sum for a total ε over all rounds and spare sessions: their ρ add up."""
     return exact_multiplier(EPSILON, DELTA) * math.sqrt(rounds + SPARE)
 
 
 def _devices(demo: DemoPlatform, split: Split) -> list[Agent]:
-    """An owner for each device, who allows ε in all and nothing without noise."""
+    """Register devices with one owner each, who allows a total ε and nothing without noise."""
     return [
         demo.add_agent(
             demo.token_for(f"owner {number + 1}", 1),
@@ -133,8 +133,8 @@ def _task(demo: DemoPlatform, seed: int, rounds: int, devices: int, noise: float
     )
 
 
-def _let_some_die(demo: DemoPlatform, task_id: str, agents: list[Agent], rounds: int) -> list[Agent]:
-    """In the middle of the task a clerk and others, a third of all, stop without a word."""
+def _stop_some(demo: DemoPlatform, task_id: str, agents: list[Agent], rounds: int) -> list[Agent]:
+    """Stop a clerk and other devices, a third of all, in the middle of the task."""
     while demo.admin.task(task_id).round <= rounds // 2:
         if demo.errors:
             raise demo.errors[0]
@@ -144,16 +144,16 @@ def _let_some_die(demo: DemoPlatform, task_id: str, agents: list[Agent], rounds:
     selected = [event.message for event in demo.admin.events(task_id) if event.kind == "sum.committee_selected"]
     clerk = next((agent for agent in agents if selected and agent.identity.id in selected[-1]), agents[0])
     others = [agent for agent in reversed(agents) if agent is not clerk]
-    died = [clerk, *others[: math.floor(len(agents) * LOST_SHARE) - 1]]
-    for agent in died:
+    stopped = [clerk, *others[: math.floor(len(agents) * LOST_SHARE) - 1]]
+    for agent in stopped:
         agent.stop()
-    return died
+    return stopped
 
 
 def averaged(split: Split, rounds: int, noise: float, seed: int, lost: Collection[int] = ()) -> float:
-    """Accuracy of plain averaging of the same training, here in memory; with `noise`, everybody hides by itself.
+    """Compute the accuracy of plain averaging of the same training in memory; with `noise`, each device adds all of it.
 
-    `lost` are places in the split whose devices are gone when half of the rounds are done.
+    `lost` are indices of the devices that stop after half of the rounds.
     """
     from coterie.learning.torch_learner import TorchLearner
     from coterie.learning.training_config import Instructions
@@ -162,16 +162,16 @@ def averaged(split: Split, rounds: int, noise: float, seed: int, lost: Collectio
     trainers = [TorchLearner(digits_regression(), shard, test_data=split.test) for shard in split.shards]
     model = trainers[0].parameters()
     for number in range(rounds):
-        moved = {name: np.zeros(value.shape) for name, value in model.items()}
-        there = [t for place, t in enumerate(trainers) if number < rounds // 2 or place not in lost]
-        for trainer in there:
+        step = {name: np.zeros(value.shape) for name, value in model.items()}
+        remaining = [t for place, t in enumerate(trainers) if number < rounds // 2 or place not in lost]
+        for trainer in remaining:
             trainer.load(model)
             trainer.train(recipe, seed * 1000 + number)
             change = clip_update(change_of(model, trainer.parameters()), recipe.clip_norm).tensors
             for name, value in change.items():
                 draw = random.normal(0.0, noise * recipe.clip_norm, value.shape)
-                moved[name] += (value + draw) / len(there)
-        model = {name: (value + moved[name]).astype(value.dtype) for name, value in model.items()}
+                step[name] += (value + draw) / len(remaining)
+        model = {name: (value + step[name]).astype(value.dtype) for name, value in model.items()}
     trainers[0].load(model)
     return trainers[0].evaluate()["accuracy"]
 
@@ -180,7 +180,7 @@ def _result(
     demo: DemoPlatform,
     task_id: str,
     agents: list[Agent],
-    died: list[Agent],
+    stopped: list[Agent],
     split: Split,
     rounds: int,
     noise: float,
@@ -193,11 +193,11 @@ def _result(
     task = demo.admin.task(task_id)
     trainer = TorchLearner(digits_regression(), split.test)
     trainer.load(load_model(demo.admin.download_model(task.model_digests[0])))
-    lost = {agents.index(agent) for agent in died}
+    lost = {agents.index(agent) for agent in stopped}
     accuracy = {
         "secure sums": trainer.evaluate()["accuracy"],
-        "everybody hides by itself, same ε (here in memory)": averaged(split, rounds, noise, seed, lost),
-        "no noise (here in memory)": averaged(split, rounds, 0.0, seed, lost),
+        "each device adds all the noise, same ε (in memory)": averaged(split, rounds, noise, seed, lost),
+        "no noise (in memory)": averaged(split, rounds, 0.0, seed, lost),
     }
     ledgers = [agent.home.ledger() for agent in agents]
     epsilon = max(ledger.spent().epsilon for ledger in ledgers)
@@ -212,7 +212,7 @@ def _result(
         "state": task.state,
         "reason": task.reason,
         "devices": len(agents),
-        "died": len(died),
+        "stopped": len(stopped),
         "noise_multiplier": noise,
         "accuracy": accuracy["secure sums"],
         "compared": accuracy,
@@ -220,25 +220,25 @@ def _result(
         "delta": DELTA,
         "epsilon_if_clerks_collude": replace(NOTHING, gaussian_rho=alone).epsilon(DELTA),
         "tables": _tables(
-            accuracy, Lifetime(noise, rounds, DELTA), epsilon=epsilon, alone=alone, died=len(died), story=story
+            accuracy, Lifetime(noise, rounds, DELTA), epsilon=epsilon, alone=alone, stopped=len(stopped), story=story
         ),
         "seconds": time.monotonic() - began,
     }
 
 
 def _tables(
-    accuracy: dict[str, float], told: Lifetime, epsilon: float, alone: float, died: int, story: list[list[Any]]
+    accuracy: dict[str, float], lifetime: Lifetime, epsilon: float, alone: float, stopped: int, story: list[list[Any]]
 ) -> list[dict[str, Any]]:
     collude = replace(NOTHING, gaussian_rho=alone).epsilon(DELTA)
     rows = [
-        ["each device was told when it joined", str(told)],
-        ["the most a device's ledger says, all rounds", f"ε = {epsilon:.3f} at δ = {DELTA:g} (the device left out)"],
-        ["if two clerks worked with the platform", f"ε = {collude:.1f}"],
-        ["devices that died in the middle, a clerk among them", str(died)],
+        ["cost that each device saw when it joined", str(lifetime)],
+        ["most ε in a device's ledger, all rounds", f"ε = {epsilon:.3f} at δ = {DELTA:g} (the device left out)"],
+        ["if two clerks colluded with the platform", f"ε = {collude:.1f}"],
+        ["devices that stopped in the middle, with a clerk", str(stopped)],
     ]
     compared = [[name, f"{value:.1%}"] for name, value in accuracy.items()]
     return [
-        {"title": "accuracy on digits held out from training", "columns": ["", "accuracy"], "rows": compared},
+        {"title": "accuracy on held-out digits", "columns": ["", "accuracy"], "rows": compared},
         {"title": "\nprivacy", "columns": ["", ""], "rows": rows},
-        {"title": "\nhow the last sums came about", "columns": ["round", "what", ""], "rows": story[-8:]},
+        {"title": "\nevents of the last sums", "columns": ["round", "what", ""], "rows": story[-8:]},
     ]

@@ -1,4 +1,4 @@
-"""A survey: 20 devices whose owners know each other answer one question, each with the noise its offer is worth."""
+"""A survey: 20 devices whose owners know each other answer a question, each with the noise that its offer buys."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ DEPOSIT, ESCROW = 100_000_000, 60_000_000
 QUESTION = Question("How warm is your kitchen, in °C?", 15.0, 30.0)
 PRICING = {"constant": 5.0, "own_care": 0.5, "social_care": 0.25}
 MEETINGS = 20
-"""So often have neighbours met: with the little trust of three meetings an answer says next to nothing of another."""
+"""Meetings of neighbours; with fewer, trust and so the assumed correlation of answers are small."""
 ALIKE = 2.0
-"""w of the first two kitchens, which share a wall: the publisher says so, whatever their owners think of each other."""
+"""Correlation w of the first two kitchens, which share a wall; the publisher declares it."""
 ANXIOUS = {"own": 5.0, "social": 0.25}
-"""Care of the one owner for whom the offer is too low."""
+"""Values of the owner for whom the offer is too low."""
 
 
 @dataclass(frozen=True, slots=True)
 class Respondent:
-    """A device and what its answer was worth."""
+    """A device, its answer and its payment."""
 
     name: str
     answer: float
@@ -97,7 +97,7 @@ def _result(
     from coterie_cli.question_task import survey_result
 
     platform, task = demo.admin, demo.admin.task(task_id)
-    match = survey_result(platform, task_id)
+    estimate = survey_result(platform, task_id)
     states = {part.device_id: part.state for part in platform.round(task_id, 1).participations}
     paid = {payment.device_id: payment for payment in platform.payments(task=task_id)}
     devices = []
@@ -120,57 +120,57 @@ def _result(
         "state": task.state,
         "reason": task.reason,
         "truth": float(np.mean(truth)) if truth else 0.0,
-        "result": match,
+        "result": estimate,
         "devices": plain(devices),
         "paid_microcredits": sum(device.paid_microcredits for device in devices),
         "publisher_microcredits": platform.account(account).balance_microcredits,
         "book": book.to_dict(),
         "seconds": time.monotonic() - began,
     }
-    if not match:
-        return result | {"found": "nobody answered", "tables": []}
-    line = f"{match['estimate']:.2f} ± {match['standard_error']:.2f} °C"
+    if not estimate:
+        return result | {"headline": "no device answered", "tables": []}
+    headline = f"{estimate['estimate']:.2f} ± {estimate['standard_error']:.2f} °C"
     risk = _risk_table(platform.prices(task_id, 1), task, agents)
-    return result | {"found": line, "tables": [*_tables(result, match, devices, book), risk]}
+    return result | {"headline": headline, "tables": [*_tables(result, estimate, devices, book), risk]}
 
 
 def _risk_table(quote: Quote, task: Task, agents: list[Agent]) -> dict[str, Any]:
-    """What the offers were made from: correlation apart from care, and what the adversary knows."""
+    """Make the table of the offers' terms: correlation, care and the adversary's knowledge."""
     pricing, details = CorrelatedParameters.of(task.specification.parameters), quote.details
     names = {agent.identity.id: agent.identity.name for agent in agents}
     hidden = [float(value) for value in details["hidden_variances"]]
     correlation = pricing.correlation
-    common = ["as trust has it" if correlation is None else f"{correlation:g}"]
+    common = ["from trust" if correlation is None else f"{correlation:g}"]
     common += [
         f"{group.correlation:g} between {' and '.join(names[device] for device in group.devices)}"
         for group in pricing.alike
     ]
     known = ", ".join(names[item] for item in details.get("known", ()))
     return {
-        "title": "\nwhat the offers were made from",
+        "title": "\nterms of the offers",
         "columns": ["", ""],
         "rows": [
-            ["w, what two answers have in common", ", ".join(common)],
+            ["w, correlation of two answers", ", ".join(common)],
             ["s, care for oneself and for friends", f"{pricing.own_care:g} and {pricing.social_care:g}"],
-            ["the adversary knows the answer of", known or "nobody"],
+            ["the adversary knows the answer of", known or "no device"],
             ["variance that hides an answer from it", f"{min(hidden):.2f} to {max(hidden):.2f}"],
         ],
     }
 
 
 def _tables(
-    result: dict[str, Any], found: dict[str, float], devices: list[Respondent], book: Verification
+    result: dict[str, Any], estimate: dict[str, float], devices: list[Respondent], book: Verification
 ) -> list[dict[str, Any]]:
     return [
         {
             "title": QUESTION.text,
             "columns": ["", "°C"],
             "rows": [
-                ["estimate", f"{found['estimate']:.2f}"],
-                ["truth (no device but its own knew it)", f"{result['truth']:.2f}"],
-                ["standard error of the noise", f"{found['standard_error']:.2f}"],
-                ["off by no more than, 95 %", f"{found['interval']:.2f}"],
-                ["off by no more than, 95 % (Chebyshev)", f"{found['error_bound']:.2f}"],
+                ["estimate", f"{estimate['estimate']:.2f}"],
+                ["truth (known to the devices alone)", f"{result['truth']:.2f}"],
+                ["standard error of the noise", f"{estimate['standard_error']:.2f}"],
+                ["error at most, 95 %", f"{estimate['interval']:.2f}"],
+                ["error at most, 95 % (Chebyshev)", f"{estimate['error_bound']:.2f}"],
             ],
         },
         {
@@ -194,7 +194,7 @@ def _tables(
             "rows": [
                 ["paid to devices", f"{result['paid_microcredits'] / 1e6:.6f}"],
                 ["back with the publisher", f"{result['publisher_microcredits'] / 1e6:.6f}"],
-                [f"the book ({book.entries} entries)", "is sound" if book.sound else "IS NOT SOUND"],
+                [f"the ledger ({book.entries} entries)", "is sound" if book.sound else "IS NOT SOUND"],
             ],
         },
     ]
