@@ -78,7 +78,7 @@ class TaskSpecification(_message.Message):
     max_devices: _builtins.int
     """Most devices per round, chosen at random with the task's seed; 0 = all."""
     training_json: _builtins.str
-    """What devices are told about training (epochs, batch size, learning rate, clip norm), a JSON object of at most 16 KiB."""
+    """Training configuration for devices (epochs, batch size, learning rate, clip norm), a JSON object of at most 16 KiB."""
     escrow_microcredits: _builtins.int
     """Credits the publisher puts in escrow, micro-credits."""
     seed: _builtins.int
@@ -96,8 +96,8 @@ class TaskSpecification(_message.Message):
     join_by: _enums_pb2.JoinBy.ValueType
     """Who may join: any device, those of the owners in `invited`, or those in `invited`. Unspecified means open."""
     mode: _enums_pb2.RoundMode.ValueType
-    """RoundMode axis: whether rounds wait for their devices. Its parameters stand under "asynchronous" in `parameters`. Unspecified
-    means synchronous.
+    """RoundMode axis: whether rounds wait for their devices. Its parameters stand under "asynchronous" in `parameters`.
+    Unspecified means synchronous.
     """
     keep_rounds: _builtins.int
     """Rounds whose updates stay stored after the round, for a replay; -1 means none, 0 means none of a synchronous task
@@ -731,8 +731,8 @@ class Round(_message.Message):
     """Verdicts of heads that their members objected to."""
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
-        """Means of the participants' metrics, such as "accuracy" and "loss", weighted by the samples each measured. In a star,
-        clusters and cells they are of the model the round began with, version `number` − 1; see Model.metrics.
+        """Means of the participants' metrics, such as "accuracy" and "loss", weighted by the samples each measured. In a
+        star, clusters and cells they are of the model the round began with, version `number` − 1; see Model.metrics.
         """
 
     @_builtins.property
@@ -822,7 +822,7 @@ class Participation(_message.Message):
     excluded_because: _builtins.str
     """Why the task's rule did not count its update; empty where it did, or there is none."""
     judged_by: _builtins.str
-    """Head whose word alone the state and the note are, although the device's report came in time; empty = nobody's."""
+    """Head that alone reported the state and the note, although the device's report came in time; empty = none."""
     objection: _builtins.str
     """What the device objects to that with; empty = nothing."""
     model_index: _builtins.int
@@ -947,7 +947,7 @@ Global___GetRoundRequest: _TypeAlias = GetRoundRequest  # noqa: Y015
 
 @_typing.final
 class RoundDetail(_message.Message):
-    """A round with everybody in it."""
+    """A round with all its participations."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -959,7 +959,7 @@ class RoundDetail(_message.Message):
 
     @_builtins.property
     def participations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Participation]:
-        """Everybody in it."""
+        """One for each participant."""
 
     def __init__(
         self,
@@ -2063,7 +2063,7 @@ Global___AuthoriseDownloadReply: _TypeAlias = AuthoriseDownloadReply  # noqa: Y0
 
 @_typing.final
 class Peer(_message.Message):
-    """Somebody a device works with in a round."""
+    """A device that another works with in a round."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2168,7 +2168,7 @@ class WorkItem(_message.Message):
     price_microcredits: _builtins.int
     """Price per unit of zCDP budget, micro-credits; 0 = none."""
     external_risk: _builtins.float
-    """External risk α·R it is told."""
+    """External risk α·R that the device receives."""
     base_microcredits: _builtins.int
     """Base payment, micro-credits."""
     slope_microcredits: _builtins.int
@@ -2192,13 +2192,17 @@ class WorkItem(_message.Message):
     it amounts to. 1 where the rule does not ask.
     """
     verdict: _builtins.str
-    """What its head said of the device in the last round although its report came in time; it may object. Empty = nothing."""
+    """What its head said of the device in the last round although its report came in time; it may object. Empty =
+    nothing.
+    """
     measure: _builtins.int
     """Version of the model to measure, without training it; absent = train."""
     cell: _builtins.str
     """Cell that serves the device (cells), for what it measures of its way there; empty = none."""
     solo_weight: _builtins.float
-    """What its update counts if nobody else's is in it, noised as one alone does (clusters); 0 = self_weight."""
+    """Weight of its update if no other update is in the sum, noised as by an unclustered device (clusters); 0 =
+    self_weight.
+    """
     sum: _builtins.str
     """Terms of the secure sum the update goes into, as canonical text; absent where updates are added in the clear."""
     @_builtins.property
@@ -2528,8 +2532,8 @@ class SubmitUpdateRequest(_message.Message):
     """
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
-        """Metrics, at most 32, finite. "samples" says how many samples the others were measured on; left out, those the device
-        enrolled with.
+        """Metrics, at most 32, finite. "samples" says how many samples the others were measured on; left out, those the
+        device enrolled with.
         """
 
     @_builtins.property

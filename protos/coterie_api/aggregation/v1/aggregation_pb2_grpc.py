@@ -296,8 +296,9 @@ class TasksServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PruneTasks(self, request, context):
-        """Forgets what each device did in each round of tasks that ended long ago, their event logs and what they stored beside
-        models; admins only. Tasks, rounds, figures, models, payments, privacy charges and the audit log stay. Repeatable.
+        """Forgets what each device did in each round of tasks that ended long ago, their event logs and what they stored
+        beside models; admins only. Tasks, rounds, figures, models, payments, privacy charges and the audit log stay.
+        Repeatable.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1338,8 +1339,8 @@ class WorkServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ObjectToVerdict(self, request, context):
-        """Objects to what the device's head said of it in a round, although its report came in time. Repeatable; until the next
-        round has ended.
+        """Objects to what the device's head said of it in a round, although its report came in time. Repeatable; until the
+        next round has ended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

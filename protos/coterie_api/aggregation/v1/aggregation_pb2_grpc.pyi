@@ -70,8 +70,9 @@ class TasksStub:
     SweepBlobs: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.SweepBlobsRequest, _aggregation_pb2.SweepBlobsReply]
     """Removes stored bytes that nothing refers to; admins only."""
     PruneTasks: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.PruneTasksRequest, _aggregation_pb2.PruneTasksReply]
-    """Forgets what each device did in each round of tasks that ended long ago, their event logs and what they stored beside
-    models; admins only. Tasks, rounds, figures, models, payments, privacy charges and the audit log stay. Repeatable.
+    """Forgets what each device did in each round of tasks that ended long ago, their event logs and what they stored
+    beside models; admins only. Tasks, rounds, figures, models, payments, privacy charges and the audit log stay.
+    Repeatable.
     """
     AuthoriseDownload: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.AuthoriseDownloadRequest, _aggregation_pb2.AuthoriseDownloadReply]
     """Whether the caller may download a blob, and how large it is."""
@@ -136,8 +137,9 @@ class TasksAsyncStub(TasksStub):
     SweepBlobs: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.SweepBlobsRequest, _aggregation_pb2.SweepBlobsReply]  # type: ignore[assignment]
     """Removes stored bytes that nothing refers to; admins only."""
     PruneTasks: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.PruneTasksRequest, _aggregation_pb2.PruneTasksReply]  # type: ignore[assignment]
-    """Forgets what each device did in each round of tasks that ended long ago, their event logs and what they stored beside
-    models; admins only. Tasks, rounds, figures, models, payments, privacy charges and the audit log stay. Repeatable.
+    """Forgets what each device did in each round of tasks that ended long ago, their event logs and what they stored
+    beside models; admins only. Tasks, rounds, figures, models, payments, privacy charges and the audit log stay.
+    Repeatable.
     """
     AuthoriseDownload: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.AuthoriseDownloadRequest, _aggregation_pb2.AuthoriseDownloadReply]  # type: ignore[assignment]
     """Whether the caller may download a blob, and how large it is."""
@@ -307,8 +309,9 @@ class TasksServicer(metaclass=_abc_1.ABCMeta):
         request: _aggregation_pb2.PruneTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_aggregation_pb2.PruneTasksReply, _abc.Awaitable[_aggregation_pb2.PruneTasksReply]]:
-        """Forgets what each device did in each round of tasks that ended long ago, their event logs and what they stored beside
-        models; admins only. Tasks, rounds, figures, models, payments, privacy charges and the audit log stay. Repeatable.
+        """Forgets what each device did in each round of tasks that ended long ago, their event logs and what they stored
+        beside models; admins only. Tasks, rounds, figures, models, payments, privacy charges and the audit log stay.
+        Repeatable.
         """
 
     @_abc_1.abstractmethod
@@ -405,8 +408,8 @@ class WorkStub:
     DeclineWork: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.DeclineWorkRequest, _aggregation_pb2.DeclineWorkReply]
     """Declines the present work: the device will not deliver this round."""
     ObjectToVerdict: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.ObjectToVerdictRequest, _aggregation_pb2.ObjectToVerdictReply]
-    """Objects to what the device's head said of it in a round, although its report came in time. Repeatable; until the next
-    round has ended.
+    """Objects to what the device's head said of it in a round, although its report came in time. Repeatable; until the
+    next round has ended.
     """
     SendLetter: _grpc.UnaryUnaryMultiCallable[_aggregation_pb2.SendLetterRequest, _aggregation_pb2.Letter]
     """Stores a sealed letter whose bytes lie in the blob store. Idempotent by (task, round, sender, recipient, kind)."""
@@ -431,8 +434,8 @@ class WorkAsyncStub(WorkStub):
     DeclineWork: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.DeclineWorkRequest, _aggregation_pb2.DeclineWorkReply]  # type: ignore[assignment]
     """Declines the present work: the device will not deliver this round."""
     ObjectToVerdict: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.ObjectToVerdictRequest, _aggregation_pb2.ObjectToVerdictReply]  # type: ignore[assignment]
-    """Objects to what the device's head said of it in a round, although its report came in time. Repeatable; until the next
-    round has ended.
+    """Objects to what the device's head said of it in a round, although its report came in time. Repeatable; until the
+    next round has ended.
     """
     SendLetter: _aio.UnaryUnaryMultiCallable[_aggregation_pb2.SendLetterRequest, _aggregation_pb2.Letter]  # type: ignore[assignment]
     """Stores a sealed letter whose bytes lie in the blob store. Idempotent by (task, round, sender, recipient, kind)."""
@@ -484,8 +487,8 @@ class WorkServicer(metaclass=_abc_1.ABCMeta):
         request: _aggregation_pb2.ObjectToVerdictRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_aggregation_pb2.ObjectToVerdictReply, _abc.Awaitable[_aggregation_pb2.ObjectToVerdictReply]]:
-        """Objects to what the device's head said of it in a round, although its report came in time. Repeatable; until the next
-        round has ended.
+        """Objects to what the device's head said of it in a round, although its report came in time. Repeatable; until the
+        next round has ended.
         """
 
     @_abc_1.abstractmethod

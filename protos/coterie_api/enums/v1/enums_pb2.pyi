@@ -444,7 +444,7 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     EVENT_KIND_TASK_FAILED: _EventKind.ValueType  # 4
     """It could not go on."""
     EVENT_KIND_TASK_CANCELLED: _EventKind.ValueType  # 5
-    """Somebody ended it."""
+    """The publisher or an admin ended it."""
     EVENT_KIND_ROUND_OPENED: _EventKind.ValueType  # 6
     """A round began."""
     EVENT_KIND_ROUND_REOPENED: _EventKind.ValueType  # 7
@@ -506,7 +506,7 @@ EVENT_KIND_TASK_FINISHED: EventKind.ValueType  # 3
 EVENT_KIND_TASK_FAILED: EventKind.ValueType  # 4
 """It could not go on."""
 EVENT_KIND_TASK_CANCELLED: EventKind.ValueType  # 5
-"""Somebody ended it."""
+"""The publisher or an admin ended it."""
 EVENT_KIND_ROUND_OPENED: EventKind.ValueType  # 6
 """A round began."""
 EVENT_KIND_ROUND_REOPENED: EventKind.ValueType  # 7
@@ -676,7 +676,7 @@ class _SumDocumentEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SumDocume
     SUM_DOCUMENT_UNSPECIFIED: _SumDocument.ValueType  # 0
     """None given."""
     SUM_DOCUMENT_TERMS: _SumDocument.ValueType  # 1
-    """What everybody binds to."""
+    """The terms that all participants bind to."""
     SUM_DOCUMENT_PARTICIPANTS: _SumDocument.ValueType  # 2
     """Who takes part, with their keys."""
     SUM_DOCUMENT_CANDIDATES: _SumDocument.ValueType  # 3
@@ -688,7 +688,7 @@ class SumDocument(_SumDocument, metaclass=_SumDocumentEnumTypeWrapper):
 SUM_DOCUMENT_UNSPECIFIED: SumDocument.ValueType  # 0
 """None given."""
 SUM_DOCUMENT_TERMS: SumDocument.ValueType  # 1
-"""What everybody binds to."""
+"""The terms that all participants bind to."""
 SUM_DOCUMENT_PARTICIPANTS: SumDocument.ValueType  # 2
 """Who takes part, with their keys."""
 SUM_DOCUMENT_CANDIDATES: SumDocument.ValueType  # 3
@@ -704,11 +704,11 @@ class _ScheduleStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Schedu
     SCHEDULE_STATUS_UNSPECIFIED: _ScheduleStatus.ValueType  # 0
     """None given."""
     SCHEDULE_STATUS_COMPLETE: _ScheduleStatus.ValueType  # 1
-    """Everybody."""
+    """All devices."""
     SCHEDULE_STATUS_PARTIAL: _ScheduleStatus.ValueType  # 2
     """Some."""
     SCHEDULE_STATUS_NOBODY: _ScheduleStatus.ValueType  # 3
-    """Nobody."""
+    """No device."""
 
 class ScheduleStatus(_ScheduleStatus, metaclass=_ScheduleStatusEnumTypeWrapper):
     """Whom the schedule of a round serves."""
@@ -716,11 +716,11 @@ class ScheduleStatus(_ScheduleStatus, metaclass=_ScheduleStatusEnumTypeWrapper):
 SCHEDULE_STATUS_UNSPECIFIED: ScheduleStatus.ValueType  # 0
 """None given."""
 SCHEDULE_STATUS_COMPLETE: ScheduleStatus.ValueType  # 1
-"""Everybody."""
+"""All devices."""
 SCHEDULE_STATUS_PARTIAL: ScheduleStatus.ValueType  # 2
 """Some."""
 SCHEDULE_STATUS_NOBODY: ScheduleStatus.ValueType  # 3
-"""Nobody."""
+"""No device."""
 Global___ScheduleStatus: _TypeAlias = ScheduleStatus  # noqa: Y015
 
 class _PolicyState:
@@ -838,7 +838,7 @@ class _QuoteStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_QuoteStat
     QUOTE_STATUS_INFEASIBLE: _QuoteStatus.ValueType  # 3
     """No price keeps anybody in, or the purse buys nothing."""
     QUOTE_STATUS_BOUNDARY: _QuoteStatus.ValueType  # 4
-    """The best price is the edge of those that keep everybody in."""
+    """The best price is the edge of those at which all devices take part."""
     QUOTE_STATUS_NO_MEAN_FIELD_PRICE: _QuoteStatus.ValueType  # 5
     """The mean field has no price."""
     QUOTE_STATUS_NOT_CONVERGED: _QuoteStatus.ValueType  # 6
@@ -858,7 +858,7 @@ QUOTE_STATUS_LIMITED: QuoteStatus.ValueType  # 2
 QUOTE_STATUS_INFEASIBLE: QuoteStatus.ValueType  # 3
 """No price keeps anybody in, or the purse buys nothing."""
 QUOTE_STATUS_BOUNDARY: QuoteStatus.ValueType  # 4
-"""The best price is the edge of those that keep everybody in."""
+"""The best price is the edge of those at which all devices take part."""
 QUOTE_STATUS_NO_MEAN_FIELD_PRICE: QuoteStatus.ValueType  # 5
 """The mean field has no price."""
 QUOTE_STATUS_NOT_CONVERGED: QuoteStatus.ValueType  # 6
@@ -999,7 +999,7 @@ class _PrincipalRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Princip
     """Has no key yet and asks for one."""
 
 class PrincipalRole(_PrincipalRole, metaclass=_PrincipalRoleEnumTypeWrapper):
-    """As whom somebody calls."""
+    """Role of a caller."""
 
 PRINCIPAL_ROLE_UNSPECIFIED: PrincipalRole.ValueType  # 0
 """None given."""

@@ -178,7 +178,9 @@ class Terms(_message.Message):
     """Largest variance it may choose."""
     @_builtins.property
     def trust(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Trust in (0, 1] in itself, which is 1, and then in each tie it has; those with an infinite hidden variance are left out."""
+        """Trust in (0, 1] in itself, which is 1, and then in each tie it has; those with an infinite hidden variance are left
+        out.
+        """
 
     @_builtins.property
     def hidden(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:

@@ -47,8 +47,8 @@ class RpcBatchingServicer:
     """
 
     def Run(self, request, context):
-        """Makes the calls concurrently and streams their results as they become ready, several per message; each call gets one
-        result. The first message is sent at once and may be empty: it acknowledges the batch.
+        """Makes the calls concurrently and streams their results as they become ready, several per message; each call gets
+        one result. The first message is sent at once and may be empty: it acknowledges the batch.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

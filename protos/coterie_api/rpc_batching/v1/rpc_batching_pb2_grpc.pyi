@@ -34,8 +34,8 @@ class RpcBatchingStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RpcBatchingAsyncStub: ...
     Run: _grpc.UnaryStreamMultiCallable[_rpc_batching_pb2.Batch, _rpc_batching_pb2.Results]
-    """Makes the calls concurrently and streams their results as they become ready, several per message; each call gets one
-    result. The first message is sent at once and may be empty: it acknowledges the batch.
+    """Makes the calls concurrently and streams their results as they become ready, several per message; each call gets
+    one result. The first message is sent at once and may be empty: it acknowledges the batch.
     """
 
 @_typing.type_check_only
@@ -44,8 +44,8 @@ class RpcBatchingAsyncStub(RpcBatchingStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Run: _aio.UnaryStreamMultiCallable[_rpc_batching_pb2.Batch, _rpc_batching_pb2.Results]  # type: ignore[assignment]
-    """Makes the calls concurrently and streams their results as they become ready, several per message; each call gets one
-    result. The first message is sent at once and may be empty: it acknowledges the batch.
+    """Makes the calls concurrently and streams their results as they become ready, several per message; each call gets
+    one result. The first message is sent at once and may be empty: it acknowledges the batch.
     """
 
 class RpcBatchingServicer(metaclass=_abc_1.ABCMeta):
@@ -57,8 +57,8 @@ class RpcBatchingServicer(metaclass=_abc_1.ABCMeta):
         request: _rpc_batching_pb2.Batch,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_rpc_batching_pb2.Results], _abc.AsyncIterator[_rpc_batching_pb2.Results]]:
-        """Makes the calls concurrently and streams their results as they become ready, several per message; each call gets one
-        result. The first message is sent at once and may be empty: it acknowledges the batch.
+        """Makes the calls concurrently and streams their results as they become ready, several per message; each call gets
+        one result. The first message is sent at once and may be empty: it acknowledges the batch.
         """
 
 def add_RpcBatchingServicer_to_server(servicer: RpcBatchingServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

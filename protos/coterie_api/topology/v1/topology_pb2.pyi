@@ -41,8 +41,8 @@ class Participant(_message.Message):
     model_index: _builtins.int
     """Model it chose last round (multitask); -1 = none yet."""
     unclustered: _builtins.bool
-    """Whether trust between it and anybody counts as 0: it has just been given somebody its owner does not know, or several
-    disputed its verdicts as a head.
+    """Whether its trust with all devices counts as 0: it was just assigned a device that its owner does not know, or
+    several disputed its verdicts as a head.
     """
     @_builtins.property
     def strangers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -115,8 +115,8 @@ class MakePlanRequest(_message.Message):
 
     @_builtins.property
     def measured(self) -> _containers.RepeatedCompositeFieldContainer[Global___MeasuredTask]:
-        """Tasks of the same publisher and model that ended, as far as its evaluator measured them, for a quality model that is
-        fitted; empty where it is given.
+        """Tasks of the same publisher and model that ended, as far as its evaluator measured them, for a quality model that
+        is fitted; empty where it is given.
         """
 
     def __init__(
@@ -404,7 +404,7 @@ class Assignment(_message.Message):
     cell: _builtins.str
     """Cell it is served by (cells); empty = none."""
     solo_weight: _builtins.float
-    """Weight of its update if nobody else's is in it, noised as one alone does (clusters); 0 = weight."""
+    """Weight of its update if no other update is in the sum, noised as by an unclustered device (clusters); 0 = weight."""
     @_builtins.property
     def neighbours(self) -> _containers.RepeatedCompositeFieldContainer[Global___Neighbour]:
         """Mesh neighbours."""
@@ -605,13 +605,13 @@ class ClusterDetails(_message.Message):
     ABSENT_FIELD_NUMBER: _builtins.int
     FIT_FIELD_NUMBER: _builtins.int
     stable: _builtins.bool
-    """Whether nobody gains by moving, says the independent checker."""
+    """Whether no device gains by moving, according to the independent checker."""
     converged: _builtins.bool
-    """Whether play ended because nobody wanted to move, not at the limit."""
+    """Whether the game ended because no device wanted to move, not at the limit."""
     kept: _builtins.bool
     """Whether the clusters of the plan before were kept."""
     iterations: _builtins.int
-    """Rounds or sweeps in which somebody moved."""
+    """Rounds or sweeps in which a device moved."""
     restarts: _builtins.int
     """Further starts of the search."""
     searched: _builtins.str
@@ -803,7 +803,7 @@ Global___Transfer: _TypeAlias = Transfer  # noqa: Y015
 
 @_typing.final
 class Move(_message.Message):
-    """A move that somebody would gain by."""
+    """A move from which a device would gain."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1334,7 +1334,7 @@ class Cell(_message.Message):
     radius_metres: _builtins.float
     """Radius served, metres."""
     station: _builtins.bool
-    """Whether a station of its own serves it now; told, never taken."""
+    """Whether a separate station process serves it now; output only."""
     @_builtins.property
     def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Models it handles; empty means all."""
@@ -1724,7 +1724,7 @@ class TakeCellRequest(_message.Message):
 
     CELL_ID_FIELD_NUMBER: _builtins.int
     cell_id: _builtins.str
-    """The cell; empty = the first that nobody serves."""
+    """The cell; empty = the first without a station."""
     def __init__(
         self,
         *,
@@ -1844,7 +1844,7 @@ class StationQuestion(_message.Message):
     ID_FIELD_NUMBER: _builtins.int
     OBSERVATION_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Identifier; empty = there is no question."""
+    """Identifier; empty = none."""
     @_builtins.property
     def observation(self) -> Global___Observation:
         """What the station sees of its users."""
@@ -1888,7 +1888,7 @@ class Observation(_message.Message):
     weights: _builtins.bytes
     """This station's part of the policy, safetensors; the station goes on from what it learned since. Empty = none."""
     idle: _builtins.float
-    """Value of serving nobody that a network without weights starts from, in rewards."""
+    """Initial value of serving no device in a network without weights, in rewards."""
     limit_seconds: _builtins.float
     """Delay limit of an upload, seconds."""
     seed: _builtins.int

@@ -173,7 +173,7 @@ class TopologyServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListBlobs(self, request, context):
-        """Blobs that policies need, for whoever sweeps.
+        """Blobs that policies need, for sweeps of unreferenced blobs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -587,7 +587,7 @@ class Topology:
 
 
 class StationsStub:
-    """What base stations call that are processes of their own: each serves one cell, and is asked about its own users alone.
+    """Called by base stations in separate processes: each serves one cell and decides only about its own users.
     """
 
     def __init__(self, channel):
@@ -619,7 +619,7 @@ class StationsStub:
 
 
 class StationsServicer:
-    """What base stations call that are processes of their own: each serves one cell, and is asked about its own users alone.
+    """Called by base stations in separate processes: each serves one cell and decides only about its own users.
     """
 
     def TakeCell(self, request, context):
@@ -682,7 +682,7 @@ def add_StationsServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Stations:
-    """What base stations call that are processes of their own: each serves one cell, and is asked about its own users alone.
+    """Called by base stations in separate processes: each serves one cell and decides only about its own users.
     """
 
     @staticmethod

@@ -56,7 +56,7 @@ class TopologyStub:
     ReportLinks: _grpc.UnaryUnaryMultiCallable[_topology_pb2.ReportLinksRequest, _topology_pb2.ReportLinksReply]
     """Measured link times between devices."""
     ListBlobs: _grpc.UnaryUnaryMultiCallable[_topology_pb2.ListBlobsRequest, _topology_pb2.ListBlobsReply]
-    """Blobs that policies need, for whoever sweeps."""
+    """Blobs that policies need, for sweeps of unreferenced blobs."""
     WhatIf: _grpc.UnaryUnaryMultiCallable[_topology_pb2.WhatIfRequest, _topology_pb2.WhatIfReply]
     """A what-if solver on JSON text (see the what-if contract)."""
 
@@ -88,7 +88,7 @@ class TopologyAsyncStub(TopologyStub):
     ReportLinks: _aio.UnaryUnaryMultiCallable[_topology_pb2.ReportLinksRequest, _topology_pb2.ReportLinksReply]  # type: ignore[assignment]
     """Measured link times between devices."""
     ListBlobs: _aio.UnaryUnaryMultiCallable[_topology_pb2.ListBlobsRequest, _topology_pb2.ListBlobsReply]  # type: ignore[assignment]
-    """Blobs that policies need, for whoever sweeps."""
+    """Blobs that policies need, for sweeps of unreferenced blobs."""
     WhatIf: _aio.UnaryUnaryMultiCallable[_topology_pb2.WhatIfRequest, _topology_pb2.WhatIfReply]  # type: ignore[assignment]
     """A what-if solver on JSON text (see the what-if contract)."""
 
@@ -183,7 +183,7 @@ class TopologyServicer(metaclass=_abc_1.ABCMeta):
         request: _topology_pb2.ListBlobsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_topology_pb2.ListBlobsReply, _abc.Awaitable[_topology_pb2.ListBlobsReply]]:
-        """Blobs that policies need, for whoever sweeps."""
+        """Blobs that policies need, for sweeps of unreferenced blobs."""
 
     @_abc_1.abstractmethod
     def WhatIf(
@@ -196,7 +196,7 @@ class TopologyServicer(metaclass=_abc_1.ABCMeta):
 def add_TopologyServicer_to_server(servicer: TopologyServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class StationsStub:
-    """What base stations call that are processes of their own: each serves one cell, and is asked about its own users alone."""
+    """Called by base stations in separate processes: each serves one cell and decides only about its own users."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -213,7 +213,7 @@ class StationsStub:
 
 @_typing.type_check_only
 class StationsAsyncStub(StationsStub):
-    """What base stations call that are processes of their own: each serves one cell, and is asked about its own users alone."""
+    """Called by base stations in separate processes: each serves one cell and decides only about its own users."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     TakeCell: _aio.UnaryUnaryMultiCallable[_topology_pb2.TakeCellRequest, _topology_pb2.TakenCell]  # type: ignore[assignment]
@@ -226,7 +226,7 @@ class StationsAsyncStub(StationsStub):
     """What a station decides about its users."""
 
 class StationsServicer(metaclass=_abc_1.ABCMeta):
-    """What base stations call that are processes of their own: each serves one cell, and is asked about its own users alone."""
+    """Called by base stations in separate processes: each serves one cell and decides only about its own users."""
 
     @_abc_1.abstractmethod
     def TakeCell(

@@ -993,7 +993,7 @@ Global___AuthenticateRequest: _TypeAlias = AuthenticateRequest  # noqa: Y015
 
 @_typing.final
 class Principal(_message.Message):
-    """Somebody who may call."""
+    """A caller."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1171,7 +1171,7 @@ class BeginSessionRequest(_message.Message):
     at_milliseconds: _builtins.int
     """Milliseconds since 1970 when it was signed; later than those of every session before."""
     signature: _builtins.bytes
-    """Signature by the browser's key of "coterie session 1", the link's id and the milliseconds, each on a line of its own."""
+    """Signature by the browser's key of "coterie session 1", the link's id and the milliseconds, each on a separate line."""
     def __init__(
         self,
         *,

@@ -232,8 +232,8 @@ class RegistryServicer:
         raise NotImplementedError('Method not implemented!')
 
     def EraseDevice(self, request, context):
-        """Forgets a device: it is revoked, and its name, profile, keys, ties, links and decisions go for good. Its id stays in
-        the book and the audit log, with nothing behind it. The owner's name goes with its last device.
+        """Forgets a device: it is revoked, and its name, profile, keys, ties, links and decisions go for good. Its id stays
+        in the book and the audit log, with nothing behind it. The owner's name goes with its last device.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -261,8 +261,8 @@ class RegistryServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RotateKey(self, request, context):
-        """A fresh key for whom a key speaks for; the old one goes on for a while, so that nobody is locked out meanwhile. For
-        admins, and for who holds the key.
+        """Creates a new key for a key's holder; the old one stays valid for a grace period, so that the holder is not locked
+        out. For admins and for the key's holder.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1548,8 +1548,8 @@ class TrustServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeriveRelations(self, request, context):
-        """Derives relations (co-location, co-work, social, social-public) anew from the whole history of meetings and tasks.
-        They follow every report by themselves; this also counts reports that came later than their successors.
+        """Derives relations (co-location, co-work, social, social-public) again from the whole history of meetings and tasks.
+        Every report updates them; this call also counts reports that arrived out of order.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -62,8 +62,8 @@ class RegistryStub:
     RevokeDevice: _grpc.UnaryUnaryMultiCallable[_trust_pb2.RevokeDeviceRequest, _trust_pb2.Device]
     """Revokes a device: its API keys stop working at once and it is given no more work."""
     EraseDevice: _grpc.UnaryUnaryMultiCallable[_trust_pb2.EraseDeviceRequest, _trust_pb2.Device]
-    """Forgets a device: it is revoked, and its name, profile, keys, ties, links and decisions go for good. Its id stays in
-    the book and the audit log, with nothing behind it. The owner's name goes with its last device.
+    """Forgets a device: it is revoked, and its name, profile, keys, ties, links and decisions go for good. Its id stays
+    in the book and the audit log, with nothing behind it. The owner's name goes with its last device.
     """
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_trust_pb2.HeartbeatRequest, _trust_pb2.HeartbeatReply]
     """Notes that devices are alive. Cheap: held in memory and written in batches."""
@@ -72,8 +72,8 @@ class RegistryStub:
     ListKeys: _grpc.UnaryUnaryMultiCallable[_trust_pb2.ListKeysRequest, _trust_pb2.ListKeysReply]
     """Keys of admins and publishers, a page at a time, revoked and ended ones included; never their secrets. Admins only."""
     RotateKey: _grpc.UnaryUnaryMultiCallable[_trust_pb2.RotateKeyRequest, _trust_pb2.CreateKeyReply]
-    """A fresh key for whom a key speaks for; the old one goes on for a while, so that nobody is locked out meanwhile. For
-    admins, and for who holds the key.
+    """Creates a new key for a key's holder; the old one stays valid for a grace period, so that the holder is not locked
+    out. For admins and for the key's holder.
     """
     RevokeKey: _grpc.UnaryUnaryMultiCallable[_trust_pb2.RevokeKeyRequest, _trust_pb2.RevokeKeyReply]
     """Revokes an API key by its id."""
@@ -116,8 +116,8 @@ class RegistryAsyncStub(RegistryStub):
     RevokeDevice: _aio.UnaryUnaryMultiCallable[_trust_pb2.RevokeDeviceRequest, _trust_pb2.Device]  # type: ignore[assignment]
     """Revokes a device: its API keys stop working at once and it is given no more work."""
     EraseDevice: _aio.UnaryUnaryMultiCallable[_trust_pb2.EraseDeviceRequest, _trust_pb2.Device]  # type: ignore[assignment]
-    """Forgets a device: it is revoked, and its name, profile, keys, ties, links and decisions go for good. Its id stays in
-    the book and the audit log, with nothing behind it. The owner's name goes with its last device.
+    """Forgets a device: it is revoked, and its name, profile, keys, ties, links and decisions go for good. Its id stays
+    in the book and the audit log, with nothing behind it. The owner's name goes with its last device.
     """
     Heartbeat: _aio.UnaryUnaryMultiCallable[_trust_pb2.HeartbeatRequest, _trust_pb2.HeartbeatReply]  # type: ignore[assignment]
     """Notes that devices are alive. Cheap: held in memory and written in batches."""
@@ -126,8 +126,8 @@ class RegistryAsyncStub(RegistryStub):
     ListKeys: _aio.UnaryUnaryMultiCallable[_trust_pb2.ListKeysRequest, _trust_pb2.ListKeysReply]  # type: ignore[assignment]
     """Keys of admins and publishers, a page at a time, revoked and ended ones included; never their secrets. Admins only."""
     RotateKey: _aio.UnaryUnaryMultiCallable[_trust_pb2.RotateKeyRequest, _trust_pb2.CreateKeyReply]  # type: ignore[assignment]
-    """A fresh key for whom a key speaks for; the old one goes on for a while, so that nobody is locked out meanwhile. For
-    admins, and for who holds the key.
+    """Creates a new key for a key's holder; the old one stays valid for a grace period, so that the holder is not locked
+    out. For admins and for the key's holder.
     """
     RevokeKey: _aio.UnaryUnaryMultiCallable[_trust_pb2.RevokeKeyRequest, _trust_pb2.RevokeKeyReply]  # type: ignore[assignment]
     """Revokes an API key by its id."""
@@ -245,8 +245,8 @@ class RegistryServicer(metaclass=_abc_1.ABCMeta):
         request: _trust_pb2.EraseDeviceRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trust_pb2.Device, _abc.Awaitable[_trust_pb2.Device]]:
-        """Forgets a device: it is revoked, and its name, profile, keys, ties, links and decisions go for good. Its id stays in
-        the book and the audit log, with nothing behind it. The owner's name goes with its last device.
+        """Forgets a device: it is revoked, and its name, profile, keys, ties, links and decisions go for good. Its id stays
+        in the book and the audit log, with nothing behind it. The owner's name goes with its last device.
         """
 
     @_abc_1.abstractmethod
@@ -279,8 +279,8 @@ class RegistryServicer(metaclass=_abc_1.ABCMeta):
         request: _trust_pb2.RotateKeyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trust_pb2.CreateKeyReply, _abc.Awaitable[_trust_pb2.CreateKeyReply]]:
-        """A fresh key for whom a key speaks for; the old one goes on for a while, so that nobody is locked out meanwhile. For
-        admins, and for who holds the key.
+        """Creates a new key for a key's holder; the old one stays valid for a grace period, so that the holder is not locked
+        out. For admins and for the key's holder.
         """
 
     @_abc_1.abstractmethod
@@ -471,8 +471,8 @@ class TrustStub:
     ListFriendships: _grpc.UnaryUnaryMultiCallable[_trust_pb2.ListFriendshipsRequest, _trust_pb2.ListRelationsReply]
     """An owner's friendships, also those that wait for one of the two, a page at a time."""
     DeriveRelations: _grpc.UnaryUnaryMultiCallable[_trust_pb2.DeriveRelationsRequest, _trust_pb2.DeriveRelationsReply]
-    """Derives relations (co-location, co-work, social, social-public) anew from the whole history of meetings and tasks.
-    They follow every report by themselves; this also counts reports that came later than their successors.
+    """Derives relations (co-location, co-work, social, social-public) again from the whole history of meetings and tasks.
+    Every report updates them; this call also counts reports that arrived out of order.
     """
     ListRelations: _grpc.UnaryUnaryMultiCallable[_trust_pb2.ListRelationsRequest, _trust_pb2.ListRelationsReply]
     """Relations of a device, a page at a time."""
@@ -520,8 +520,8 @@ class TrustAsyncStub(TrustStub):
     ListFriendships: _aio.UnaryUnaryMultiCallable[_trust_pb2.ListFriendshipsRequest, _trust_pb2.ListRelationsReply]  # type: ignore[assignment]
     """An owner's friendships, also those that wait for one of the two, a page at a time."""
     DeriveRelations: _aio.UnaryUnaryMultiCallable[_trust_pb2.DeriveRelationsRequest, _trust_pb2.DeriveRelationsReply]  # type: ignore[assignment]
-    """Derives relations (co-location, co-work, social, social-public) anew from the whole history of meetings and tasks.
-    They follow every report by themselves; this also counts reports that came later than their successors.
+    """Derives relations (co-location, co-work, social, social-public) again from the whole history of meetings and tasks.
+    Every report updates them; this call also counts reports that arrived out of order.
     """
     ListRelations: _aio.UnaryUnaryMultiCallable[_trust_pb2.ListRelationsRequest, _trust_pb2.ListRelationsReply]  # type: ignore[assignment]
     """Relations of a device, a page at a time."""
@@ -596,8 +596,8 @@ class TrustServicer(metaclass=_abc_1.ABCMeta):
         request: _trust_pb2.DeriveRelationsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trust_pb2.DeriveRelationsReply, _abc.Awaitable[_trust_pb2.DeriveRelationsReply]]:
-        """Derives relations (co-location, co-work, social, social-public) anew from the whole history of meetings and tasks.
-        They follow every report by themselves; this also counts reports that came later than their successors.
+        """Derives relations (co-location, co-work, social, social-public) again from the whole history of meetings and tasks.
+        Every report updates them; this call also counts reports that arrived out of order.
         """
 
     @_abc_1.abstractmethod
