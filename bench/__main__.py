@@ -1,4 +1,4 @@
-"""`make bench`: every benchmark in turn, each in a process of its own. `python -m bench NAME …` runs only those named.
+"""`make bench`: every benchmark in turn, each in a separate process. `python -m bench NAME …` runs only those named.
 
 Figures are measured on the machine at hand; where a goal is a ratio, both sides run in the same process and run.
 """

@@ -1,7 +1,7 @@
 """Many small tasks at once, or many rounds in a row: `python bench/crowd.py [tasks devices rounds]` or `--long ROUNDS`.
 
 By default 50 tasks of 20 devices each and 6 rounds, all at the same time: processor time of each service for an update.
-With `--long`, one task of 20 devices and so many rounds: each service's resident memory on the way, and what an update
+With `--long`, one task of 20 devices and ROUNDS rounds: each service's resident memory on the way, and what an update
 leaves on the disk.
 """
 
@@ -28,7 +28,7 @@ PATIENT = Backoff(patience_seconds=120.0)
 
 
 def main(arguments: list[str]) -> None:
-    """Measures on a platform of its own."""
+    """Start a platform and measure."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     is_long = arguments[:1] == ["--long"]
     tasks, devices, rounds = (1, 20, int(arguments[1])) if is_long else map(int, arguments or ("50", "20", "6"))
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> None:
 
 
 async def measure(processes: PlatformProcesses, tasks: int, devices: int, rounds: int, *, is_long: bool) -> None:
-    """Runs all tasks side by side and prints what an update cost."""
+    """Run all tasks concurrently and print the cost of an update."""
     with Platform(processes.url, processes.admin_key(), backoff=PATIENT) as admin:
         digest = admin.upload_model(save({"weight": np.zeros((10, 16), np.float32)}))
         wanted = {

@@ -1,11 +1,11 @@
-"""What a fleet costs beside its training: whole agents with a small CNN against one torch loop over the same samples.
+"""Overhead of a fleet: complete agents with a small CNN against one torch loop over the same samples.
 
     python bench/fleet.py [--devices 200] [--samples 100] [--rounds 2]
 
 In one run on one machine, after a small fleet to warm up: a plain torch loop over all samples and the fleet with
 learners that do not train (what the rounds cost), each before and after, and the fleet in between.
 The goal is fleet ≤ 1.3 × loop + rounds, by the clock.
-This process's CPU time is told as well: on a busy machine only that says something.
+It also prints this process's CPU time, which is comparable on a busy machine too.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ TRAINING: dict[str, float] = {"epochs": 1, "batch_size": 20, "learning_rate": 0.
 
 
 class Idle(TorchLearner):
-    """Loads and gives back, without training or measuring."""
+    """Learner that neither trains nor evaluates."""
 
     def train(self, instructions: Instructions, seed: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def evaluate(self) -> dict[str, float]:
-        """Nothing."""
+        """Do nothing."""
         return {}
 
 
 class Trains(TorchLearner):
-    """Trains and does not measure, as the plain loop."""
+    """Learner that trains without evaluation, as the plain loop."""
 
     def evaluate(self) -> dict[str, float]:
-        """Nothing."""
+        """Do nothing."""
         return {}
 
 
@@ -73,29 +73,29 @@ def images(number: int, samples: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @dataclass(frozen=True, slots=True)
-class Took:
+class Elapsed:
     """Seconds by the clock, and of this process's CPU time: the platform's processes are apart."""
 
     clock: float
     cpu: float
 
 
-def mean(one: Took, other: Took) -> Took:
-    """Of one run before and one after, so that what drifts in between counts for neither."""
-    return Took((one.clock + other.clock) / 2, (one.cpu + other.cpu) / 2)
+def mean(one: Elapsed, other: Elapsed) -> Elapsed:
+    """Average a run before and a run after, to cancel drift."""
+    return Elapsed((one.clock + other.clock) / 2, (one.cpu + other.cpu) / 2)
 
 
 @contextmanager
-def timed() -> Iterator[list[Took]]:
-    """One entry, when it is over."""
-    result: list[Took] = []
+def timed() -> Iterator[list[Elapsed]]:
+    """Yield a list that holds one entry when the block has ended."""
+    result: list[Elapsed] = []
     began = time.perf_counter(), time.process_time()
     yield result
-    result.append(Took(time.perf_counter() - began[0], time.process_time() - began[1]))
+    result.append(Elapsed(time.perf_counter() - began[0], time.process_time() - began[1]))
 
 
-def loop_takes(shards: Sequence[tuple[torch.Tensor, torch.Tensor]], rounds: int) -> Took:
-    """What anybody would write: one model, one optimiser, all samples in batches, as often."""
+def loop_takes(shards: Sequence[tuple[torch.Tensor, torch.Tensor]], rounds: int) -> Elapsed:
+    """Time a plain loop: one model, one optimiser, all samples in batches."""
     inputs, targets = (torch.cat(item) for item in zip(*shards, strict=True))
     module = network()
     optimizer = torch.optim.SGD(module.parameters(), lr=TRAINING["learning_rate"])
@@ -112,8 +112,8 @@ def loop_takes(shards: Sequence[tuple[torch.Tensor, torch.Tensor]], rounds: int)
     return took[0]
 
 
-def fleet_takes(demo: DemoPlatform, name: str, learners: list[Learner], rounds: int) -> Took:
-    """From the task's start to its end."""
+def fleet_takes(demo: DemoPlatform, name: str, learners: list[Learner], rounds: int) -> Elapsed:
+    """Time a task from start to end."""
     task = demo.admin.create_task(
         name=name,
         preset="fedavg",
@@ -134,7 +134,7 @@ def fleet_takes(demo: DemoPlatform, name: str, learners: list[Learner], rounds: 
 
 
 def measure(devices: int, samples: int, rounds: int) -> dict[str, Any]:
-    """All three, and how the goal is met."""
+    """Measure loop, rounds and fleet, and compare with the goal."""
     single_threaded()
     shards = [images(number, samples) for number in range(devices)]
     loop_takes(shards[:1], 1)  # what torch does once
@@ -160,7 +160,7 @@ def measure(devices: int, samples: int, rounds: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Prints one line of JSON."""
+    """Print one line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     for name, default in (("devices", 200), ("samples", 100), ("rounds", 2)):
         parser.add_argument(f"--{name}", type=int, default=default)

@@ -2,7 +2,7 @@
 
 Devices a processor second, on one thread, with 50 examples each, batches of 10, one epoch. "torch loop" is the plain
 way: one module, SGD from torch.optim, one device after another. pfl (Apple's simulator) and Flower's Ray simulation run
-from environments of their own, which are made in .coterie/anchors the first time (bench/anchors/NAME/requirements.txt)
+from separate environments, which are made in .coterie/anchors the first time (bench/anchors/NAME/requirements.txt)
 and are no dependency of anything.
 """
 
@@ -96,15 +96,15 @@ def anchor(name: str, kind: str, devices: int, rounds: int) -> dict[str, Any] | 
             print(f"  {name} cannot be installed here: {(made.stderr.strip().splitlines() or ['?'])[-1]}")
             return None
         (place / ".made").touch()
-    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as complained:
-        # Into files and a session of its own: what Ray leaves behind would keep a pipe open, and ends with the anchor.
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        # Files and a separate session: processes that Ray leaves behind would keep a pipe open.
         anchored = subprocess.Popen(
             [str(place / "bin/python"), str(HERE / "anchors" / name / "anchor.py"), kind, str(devices), str(rounds)],
             env=os.environ | {
                 "PYTHONPATH": str((HERE / "anchors").resolve()), "BEGAN": repr(time.time()), "OMP_NUM_THREADS": "1",
                 "FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0",
             },
-            stdout=said, stderr=complained, start_new_session=True,
+            stdout=output, stderr=errors, start_new_session=True,
         )  # fmt: skip
         try:
             anchored.wait(ANCHOR_SECONDS)
@@ -115,11 +115,11 @@ def anchor(name: str, kind: str, devices: int, rounds: int) -> dict[str, Any] | 
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(anchored.pid, signal.SIGKILL)
             anchored.wait()
-        told, complaint = (_lines(stream) for stream in (said, complained))
+        lines, messages = (_lines(stream) for stream in (output, errors))
     if anchored.returncode:
-        print(f"  {name} failed: {complaint[-1]}")
+        print(f"  {name} failed: {messages[-1]}")
         return None
-    result: dict[str, Any] = json.loads(told[-1])
+    result: dict[str, Any] = json.loads(lines[-1])
     return result
 
 
@@ -147,9 +147,9 @@ def against_pfl(kind: str, devices: int, goal: float, loop_goal: float | None, a
     if kernel == "stacked":
         other = speed(lambda: by_kernel(module, many, "looped"), devices)
         print(f"  looped kernel {other:,.1f}: {ours / other:.2f} ×, so stacked is the rule")
-    told = anchor("pfl", kind, devices, 4) if anchors else None
-    if told:
-        theirs = told["devices_a_processor_second"]
+    measured = anchor("pfl", kind, devices, 4) if anchors else None
+    if measured:
+        theirs = measured["devices_a_processor_second"]
         print(f"  pfl 0.6.0 {theirs:,.1f}: {met(ours / theirs, goal)}", flush=True)
 
 
@@ -159,13 +159,13 @@ def against_flower(kind: str, goal: float) -> None:
     many, kernel = cohort(kind, devices), kernel_for(module)
     ours = devices / speed(lambda: by_kernel(module, many, kernel), devices)
     print(f"{kind}, {devices} devices: a round in {ours:.3f} processor seconds ({kernel})")
-    told = anchor("flower", kind, devices, 4)
-    if told:
-        theirs = told["processor_seconds_a_round"]
-        print(f"  Flower {told['flwr']} {theirs:.2f} processor seconds a round: {met(theirs / ours, goal)}")
+    measured = anchor("flower", kind, devices, 4)
+    if measured:
+        theirs = measured["processor_seconds_a_round"]
+        print(f"  Flower {measured['flwr']} {theirs:.2f} processor seconds a round: {met(theirs / ours, goal)}")
         print(
-            f"  seconds a round: ours {ours:.3f} on one core, Flower {told['seconds_a_round']:.2f} on two; "
-            f"its first round ended {told['first_round_ends_after_seconds']:.1f} s after the start",
+            f"  seconds a round: ours {ours:.3f} on one core, Flower {measured['seconds_a_round']:.2f} on two; "
+            f"its first round ended {measured['first_round_ends_after_seconds']:.1f} s after the start",
             flush=True,
         )
 

@@ -108,7 +108,7 @@ def cpu_seconds(processes: PlatformProcesses) -> dict[str, float]:
 async def _run(
     processes: PlatformProcesses, urls: list[str], token: str, task: str, devices: int
 ) -> tuple[LoadSummary, dict[str, float]]:
-    """The fleets' run, one at each gateway, and the CPU time everybody had used before it."""
+    """Run one load generator per gateway; return the summary and the CPU times before it."""
     fleets = [LoadGenerator(url) for url in urls]
     async with AsyncExitStack() as stack:
         crews = []

@@ -54,9 +54,9 @@ def cost(sizes: list[int]) -> None:
         with tempfile.TemporaryDirectory() as folder:
             blobs, layout, stored = store_updates(Path(folder), devices, ELEMENTS)
             matrix = StoredUpdates(blobs, layout, stored).read(0, ELEMENTS)
-            for name, pre, told in rules:
+            for name, pre, parameters in rules:
                 began = time.process_time()
-                run = Combination(rule_for(name, told, pre), StoredUpdates(blobs, layout, stored))
+                run = Combination(rule_for(name, parameters, pre), StoredUpdates(blobs, layout, stored))
                 result = np.concatenate(list(run.chunks()))
                 ours = time.process_time() - began
                 began = time.process_time()
@@ -73,16 +73,16 @@ def cost(sizes: list[int]) -> None:
 
 
 def store_updates(folder: Path, devices: int, elements: int) -> Any:
-    """A blob store with so many updates: it, their layout, and where each lies."""
-    from services.aggregation.store.model_files import Library
+    """Fill a blob store with updates; return it, their layout and their locations."""
+    from services.aggregation.store.model_files import ModelFiles
     from services.aggregation.store.updates import StoredUpdate
     from services.kit.database.blobs import BlobStore
 
     blobs, rng, stored = BlobStore.in_folder(folder), np.random.default_rng(0), []
-    library = Library(blobs)
+    files = ModelFiles(blobs)
     for _ in range(devices):
         digest, size = blobs.put_pieces(iter([save({"w": rng.standard_normal(elements, np.float32)})]))
-        layout = library.layout(digest, size)
+        layout = files.layout(digest, size)
         stored.append(StoredUpdate(digest, 1.0, {tensor.name: tensor for tensor in layout.tensors}))
     return blobs, layout, stored
 
@@ -209,20 +209,20 @@ def pace(devices: int) -> None:
         processes.start(wait_seconds=120.0)
         try:
             with Platform(processes.url, processes.admin_key(), backoff=Backoff(patience_seconds=120.0)) as admin:
-                taken = {name: race(processes, admin, worker, slow, name, told) for name, told in ways.items()}
+                taken = {name: race(processes, admin, worker, slow, name, fields) for name, fields in ways.items()}
         finally:
             processes.stop()
     for name in list(ways)[:2]:
         print(f"asynchronous reaches {TARGET:.0%} {taken[name] / taken['asynchronous']:.1f} times sooner than {name}")
 
 
-def race(processes: Any, admin: Any, worker: Softmax, slow: np.ndarray, name: str, told: dict[str, Any]) -> float:
+def race(processes: Any, admin: Any, worker: Softmax, slow: np.ndarray, name: str, fields: dict[str, Any]) -> float:
     task = admin.create_task(
         name=name,
         preset="fedavg",
         model_digests=[admin.upload_model(save({"w": np.zeros((64, 10), np.float32)}))],
         auto_start=True,
-        **{"min_devices": len(slow)} | told,
+        **{"min_devices": len(slow)} | fields,
     ).id
     token = admin.issue_token(admin.create_owner(f"bench {name}").id, uses=len(slow)).token
     summary = asyncio.run(_run(processes.url, token, task, worker, slow))
@@ -245,7 +245,7 @@ async def _run(url: str, token: str, task: str, worker: Softmax, slow: np.ndarra
     from coterie_cli.load_generator import LoadGenerator
 
     class Slow(LoadGenerator):
-        """Every member takes its own time over its work."""
+        """Load generator whose devices need different times."""
 
         async def _deliver(self, line: Any, member: Any, item: Any, worker: Any) -> str:
             await self._model(line, member, item.model_digests[0])
@@ -296,14 +296,14 @@ def worth() -> None:
     for seed in range(5):
         ten = game(*trained([10, 20, 40, 60, 80, 120, 40, 60, 80, 120], [0, 0, 0, 0, 0, 0, 0.5, 0.6, 0.8, 1.0], seed))
         whole = exact(10, ten)
-        found = sampled(10, ten, np.random.default_rng(seed), max_evaluations=500)
-        rank = spearmanr(found.values, whole).statistic
-        print(f"seed {seed}: rank correlation {rank:.3f} with {found.evaluations} of 1,024 coalitions (goal 0.95)")
+        estimated = sampled(10, ten, np.random.default_rng(seed), max_evaluations=500)
+        rank = spearmanr(estimated.values, whole).statistic
+        print(f"seed {seed}: rank correlation {rank:.3f} with {estimated.evaluations} of 1,024 coalitions (goal 0.95)")
     worth_of_many(100)
 
 
 def worth_of_many(devices: int) -> None:
-    """One round of so many devices, valued by an evaluator over REST."""
+    """Run one round whose updates an evaluator values over REST."""
     from coterie.client import Platform
     from coterie.learning.evaluation import evaluate
     from coterie.protocol.transport import Backoff
@@ -315,8 +315,8 @@ def worth_of_many(devices: int) -> None:
         processes.start(wait_seconds=120.0)
         try:
             with Platform(processes.url, processes.admin_key(), backoff=Backoff(patience_seconds=120.0)) as admin:
-                told = {"quorum": 1.0, "rounds": 1, "keep_rounds": 1}
-                race(processes, admin, worker, np.full(devices, 0.01), "valued", told)
+                fields = {"quorum": 1.0, "rounds": 1, "keep_rounds": 1}
+                race(processes, admin, worker, np.full(devices, 0.01), "valued", fields)
                 task, seen = admin.find_task("valued").id, []
                 began = time.perf_counter()
                 evaluate(admin, task, lambda tensors: worker.accuracy(tensors["w"]), on_round=lambda *t: seen.append(t))

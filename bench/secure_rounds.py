@@ -2,7 +2,7 @@
 
 Starts the whole platform on free ports in a temporary folder. A fleet delivers random updates of a model of 7,850
 numbers, first in the clear, then masked and noised, to the same platform in the same run; four of its devices are
-clerks and count, each in a process of its own. No training: this is what hiding costs. Prints the median round of each,
+clerks and count, each in a separate process. No training: this is what hiding costs. Prints the median round of each,
 how long counting took from the last delivery to the opened sum, how often the clerks asked for duties and were given
 one, and processor time; beside them the specification's goals (§12).
 """
@@ -49,7 +49,7 @@ MOST_POLLS, MOST_SECONDS = 3, {1_000: 3.0}
 PATIENT = Backoff(patience_seconds=120.0)
 SECURE = {"sums": {"mode": "secure", "offer_seconds": 120.0}, "privacy": {"noise_multiplier": 1.0}}
 ASKED: Counter[str] = Counter()
-"""Polls of all clerks by what they were told; "nothing" where a poll came back empty."""
+"""Polls of all clerks by duty; "nothing" for an empty poll."""
 
 
 class Asking(Platform):
@@ -64,7 +64,7 @@ class Asking(Platform):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Medians of a task's rounds in seconds, of counting too, and processor seconds a round of everybody."""
+    """Medians of a task's rounds in seconds, of counting too, and processor seconds a round of all processes."""
 
     rounds: int
     seconds: float
@@ -74,8 +74,8 @@ class Measured:
     @property
     def spent(self) -> str:
         """Processor milliseconds a round."""
-        told = ", ".join(f"{who} {seconds * 1000:.0f}" for who, seconds in self.cpu.items() if seconds >= 0.0005)
-        return f"{told}, all {sum(self.cpu.values()) * 1000:.0f}"
+        parts = ", ".join(f"{who} {seconds * 1000:.0f}" for who, seconds in self.cpu.items() if seconds >= 0.0005)
+        return f"{parts}, all {sum(self.cpu.values()) * 1000:.0f}"
 
 
 class Masking(RandomWorker):
@@ -147,7 +147,7 @@ def tell(devices: int, clear: Measured, secure: Measured) -> None:
 
 @contextmanager
 def clerks(processes: PlatformProcesses, chosen: list[SimulatedDevice], folder: Path) -> Iterator[list[psutil.Process]]:
-    """Devices that serve as clerks, each in a process of its own; how often they asked is added up when they end."""
+    """Devices that serve as clerks, each in a separate process; how often they asked is added up when they end."""
     folder.mkdir()
     spawning, serving = multiprocessing.get_context("spawn"), []
     for member in chosen:
@@ -167,7 +167,7 @@ def clerks(processes: PlatformProcesses, chosen: list[SimulatedDevice], folder: 
 
 
 def serve(url: str, member: SimulatedDevice, file: Path, line: Connection) -> None:
-    """A clerk until it is told that it was enough; tells how often it asked."""
+    """Serve as a clerk until the parent sends a message; return the number of polls."""
     assert member.keys is not None
     stop = Stop()
     platform = Asking(url, member.api_key, backoff=PATIENT, stop=stop)
@@ -194,16 +194,16 @@ async def run(
         privacy="uniform" if secure else "none", parameters=parameters, training={"clip_norm": 1.0},
     ).id  # fmt: skip
     await fleet.enrol(task, members[:CLERKS])
-    await fleet.enrol(task, members[CLERKS:], no_clerk=True)  # nobody there serves duties
+    await fleet.enrol(task, members[CLERKS:], no_clerk=True)  # these devices serve no duties
     before = spent(processes, serving)
     admin.start_task(task)
     summary = await fleet.run(task, members, Masking())
     assert summary.state == "finished", admin.task(task).reason
     after = spent(processes, serving)
     result = list(admin.rounds(task))
-    told = {event.round: event.at for event in admin.events(task) if event.kind == "sum.unmasked"}
+    unmasked = {event.round: event.at for event in admin.events(task) if event.kind == "sum.unmasked"}
     last = {item.number: max(p.delivered_at for p in admin.round(task, item.number).participations) for item in result}
-    counting = statistics.median(told[number] - last[number] for number in told) if told else 0.0
+    counting = statistics.median(unmasked[number] - last[number] for number in unmasked) if unmasked else 0.0
     took = statistics.median(item.done_at - item.opened_at for item in result)
     return Measured(len(result), took, counting, {name: (after[name] - before[name]) / len(result) for name in before})
 

@@ -51,7 +51,7 @@ class Hand:
 
 
 class Registry:
-    """The registry's use cases on a database of their own."""
+    """The registry's use cases on a separate database."""
 
     def __init__(self, database: Database, settings: TrustSettings) -> None:
         self.clock, self.numbers = Hand(), count()
@@ -232,7 +232,7 @@ async def whitewashing() -> list[tuple[str, str]]:
         fresh, unknown, heir = [await room.device(owner) for owner in ("Mallory", "Newcomer", "Honest")]
         begins = await room.trust(victim, heir)
         rows.append(("a new device of an owner who earned 0.79", f"begins with {begins:.2f}"))
-        for name, device in (("of an owner nobody knows", unknown), ("of an owner with 24 bad meetings", fresh)):
+        for name, device in (("of an unknown owner", unknown), ("of an owner with 24 bad meetings", fresh)):
             await room.report(SERVICE, [(victim, device, True, now - HOUR * k) for k in range(8)])
             rows.append((f"a new device {name}, after 8 rounds", f"{await room.trust(victim, device):.2f}"))
         met, days = await until_trusted(room, victim, unknown, 8)

@@ -1,4 +1,4 @@
-"""A small device of plain httpx for `coterie conformance`, sound but for the faults that $FAULTS name."""
+"""A small device of plain httpx for `coterie conformance`, correct except for the faults that $FAULTS name."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ FAULTS = frozenset(os.environ["FAULTS"].split())
 TRY_LATER = (429, 502, 503, 504)
 
 
-class Later(Exception):
-    """This work cannot be done now."""
+class Undoable(Exception):
+    """The device cannot do this work."""
 
 
 def ask(client: httpx.Client, method: str, path: str, **options: Any) -> httpx.Response:
@@ -56,34 +56,34 @@ def register(home: Path, url: str) -> tuple[str, str]:
 
 
 def model(client: httpx.Client, item: dict[str, Any]) -> bytes:
-    """The model's bytes, or `Later`."""
+    """The model's bytes, or `Undoable`."""
     digest, most = item["model_digests"][0], item["max_update_bytes"]
     for _ in range(3):
         content = bytearray()
         try:
             with client.stream("GET", f"/v1/models/{digest}") as answer:
                 if not answer.is_success:
-                    raise Later
+                    raise Undoable
                 for piece in answer.iter_bytes(1 << 16):
                     content += piece
                     if len(content) > most and "reads-everything" not in FAULTS:
-                        raise Later
+                        raise Undoable
         except httpx.TransportError:
             continue
         if hashlib.sha256(content).hexdigest() == digest or "believes-digests" in FAULTS:
             return bytes(content)
-        raise Later
-    raise Later
+        raise Undoable
+    raise Undoable
 
 
 def update(client: httpx.Client, item: dict[str, Any], round_file: Path) -> bytes:
-    """What is handed in: made once and stored."""
+    """Return the update: made once and stored."""
     if round_file.exists() and "draws-again" not in FAULTS:
         return round_file.read_bytes()
     try:
         before = load(model(client, item))
     except SafetensorError as error:
-        raise Later from error
+        raise Undoable from error
     random = np.random.default_rng()
     change = {name: (0.01 * random.normal(size=value.shape)).astype(value.dtype) for name, value in before.items()}
     if "sends-the-model" in FAULTS:
@@ -97,9 +97,9 @@ def work(client: httpx.Client, home: Path, device: str, item: dict[str, Any]) ->
     known = (item["topology"], item["privacy"], item["sum"]) == ("star", "none", None) or "downgrades" in FAULTS
     try:
         if not known or item["training"].get("epochs", 1) > 1000:
-            raise Later
+            raise Undoable
         body = update(client, item, home / f"{item['task_id']}.{item['round']}.safetensors")
-    except Later:
+    except Undoable:
         ask(client, "POST", f"{place}/decline", json={"why": "this device cannot do that"})
         return
     claim = {"mechanism": "raw", "parameter": 0, "unit": "device", "adjacency": "replaced"}
@@ -111,26 +111,26 @@ def work(client: httpx.Client, home: Path, device: str, item: dict[str, Any]) ->
 
 
 def main() -> None:
-    """One part."""
+    """Run one group of cases."""
     home, url = Path(os.environ["COTERIE_HOME"]), os.environ["COTERIE_URL"]
     device, key = register(home, url)
     headers, follows = {"Authorization": f"Bearer {key}"}, "follows-redirects" in FAULTS
     with httpx.Client(base_url=url, headers=headers, timeout=60, follow_redirects=follows) as client:
-        if follows:  # httpx itself takes the key away where a redirect leads elsewhere
+        if follows:  # httpx removes the key on a redirect to another host
             client._redirect_headers = lambda request, *_: request.headers  # type: ignore[method-assign]
         result = ask(client, "GET", "/v1/tasks", params={"name": os.environ["COTERIE_TASK"]}).json()["items"][0]
         ask(client, "PUT", f"/v1/tasks/{result['id']}/enrolments/{device}", json={"samples": 5}).raise_for_status()
         while True:
             answer = ask(client, "GET", "/v1/work", params={"wait": 5, "task": result["id"]})
             try:
-                told = answer.json()
+                payload = answer.json()
             except ValueError:
                 continue
             if not answer.is_success:
                 continue
-            if result["id"] in told["ended"]:
+            if result["id"] in payload["ended"]:
                 return
-            for item in told["items"]:
+            for item in payload["items"]:
                 if item["task_id"] == result["id"]:
                     work(client, home, device, item)
             time.sleep(0.05)

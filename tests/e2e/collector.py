@@ -23,7 +23,7 @@ class Seen(NamedTuple):
 
 
 class Collector(ThreadingHTTPServer):
-    """Listens on a port of its own until the block ends."""
+    """Listens on a free port until the block ends."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -31,7 +31,7 @@ class Collector(ThreadingHTTPServer):
 
     @property
     def endpoint(self) -> str:
-        """What processes are told."""
+        """Settings of the traced processes."""
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def children(self, parent: Seen) -> list[Seen]:
@@ -44,10 +44,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        told = ExportTraceServiceRequest.FromString(
+        export = ExportTraceServiceRequest.FromString(
             gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
         )
-        for group in told.resource_spans:
+        for group in export.resource_spans:
             service = next(
                 attribute.value.string_value
                 for attribute in group.resource.attributes

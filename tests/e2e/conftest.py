@@ -11,6 +11,6 @@ from tests.e2e.real_platform import RealPlatform, real_platform
 
 @pytest.fixture(scope="session")
 def shared_platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPlatform]:
-    """A platform on SQLite, shared; tests use names of their own."""
+    """A platform on SQLite, shared; tests use unique names."""
     with real_platform(tmp_path_factory.mktemp("platform")) as platform:
         yield platform

@@ -1,4 +1,4 @@
-"""A device of the tests in a process of its own, without torch: `python -m tests.e2e.device HOME TASK PAUSE`."""
+"""A device of the tests in its own process, without torch: `python -m tests.e2e.device HOME TASK PAUSE`."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """An environment of its own: no site packages of ours, no PYTHONPATH."""
+    """A separate virtual environment without this project's site packages and PYTHONPATH."""
 
     folder: Path
 

@@ -1,4 +1,4 @@
-"""A mesh device of the tests, as a process of its own: `python -m tests.e2e.mesh_device HOME TASK SEED`."""
+"""A mesh device of the tests, in its own process: `python -m tests.e2e.mesh_device HOME TASK SEED`."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ SHAPES = {"weight": (5, 4), "bias": (5,)}
 
 
 class RealPlatform:
-    """A running platform with its admin, and devices as processes of their own."""
+    """A running platform with its admin, and devices as separate processes."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str] | None = None) -> None:
         self.folder = folder

@@ -1,7 +1,7 @@
-"""A device in secure sums, as a process of its own that a test can kill: python -m tests.e2e.secure_device HOME TASK.
+"""A device in secure sums, in a process that a test can kill: python -m tests.e2e.secure_device HOME TASK.
 
 With a third argument it kills itself at that place: "prepared" (charged and noted, not stored), "stored" (not sent), or
-the name of a duty, just before what it did as a clerk is told.
+the name of a duty, just before it reports its work as a clerk.
 """
 
 from __future__ import annotations

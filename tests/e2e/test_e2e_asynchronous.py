@@ -53,7 +53,7 @@ def test_a_server_killed_twice_goes_on_and_every_model_can_be_made_again(
     platform: RealPlatform, device_group: DeviceGroup
 ) -> None:
     """eve holds version 0 while the server dies, comes back, steps on and dies again; her work counts, once."""
-    rounds = 15  # so many that the others are not done before the server dies, nor before her work comes
+    rounds = 15  # enough that the others are still at work when the server dies and her work arrives
     task = device_group.publish(**ASYNCHRONOUS | {"rounds": rounds}, min_devices=3)
     pause = Pause("eve", 1)
     shift = device_group.start(task, pause=pause)
@@ -67,8 +67,8 @@ def test_a_server_killed_twice_goes_on_and_every_model_can_be_made_again(
     shift.wait()
     platform.final_model(task)
     done = accepted(platform, task)
-    told = {name: _accepted_by(summary) for name, summary in shift.summaries.items()}
-    assert done == Counter(told)
+    by_summary = {name: _accepted_by(summary) for name, summary in shift.summaries.items()}
+    assert done == Counter(by_summary)
     assert done.total() == 2 * rounds
     stale = [p for r in platform.admin.rounds(task) for p in platform.admin.round(task, r.number).participations]
     assert any(p.base == 1 and p.round >= 3 for p in stale if p.state == "delivered")

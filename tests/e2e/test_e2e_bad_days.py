@@ -37,7 +37,7 @@ def undisturbed(device_group: DeviceGroup) -> bytes:
 
 
 def check_history(platform: RealPlatform, task_id: str) -> None:
-    """The round number never goes back, and every round closed with everybody."""
+    """The round number never goes back, and every round closed with all devices."""
     numbers = [event.round for event in platform.admin.events(task_id) if event.kind.startswith("round.")]
     assert numbers == sorted(numbers)
     assert [(r.number, r.state, r.delivered) for r in platform.admin.rounds(task_id)] == [

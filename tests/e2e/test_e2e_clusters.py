@@ -82,7 +82,7 @@ class Stuck:
     def prepare(self, context: RoundContext) -> Delivery:
         (context.fetch(context.work.model_digests[0]).parent / "stuck").touch()
         time.sleep(600)
-        raise AssertionError("nobody waits so long")
+        raise AssertionError("the condition did not hold within the limit")
 
 
 class Society:
@@ -120,8 +120,8 @@ class Society:
             "parameters": {"pricing": {"credits_per_point": 1.0}},
             "escrow_microcredits": 1000 * MILLION,
         }
-        told = {"name": self.label, "model_digests": [digest]} | defaults | specification
-        task = self.publisher.create_task(**told)
+        fields = {"name": self.label, "model_digests": [digest]} | defaults | specification
+        task = self.publisher.create_task(**fields)
         return task.id
 
     def run(self, name: str, task: str, work: Any, limit: Limit = OPEN_LIMIT) -> None:
@@ -183,7 +183,7 @@ def holds(folder: Path, needle: bytes) -> list[str]:
 def test_platform_never_holds_members_update_and_free_rider_is_found_out(
     shared_platform: RealPlatform,
 ) -> None:
-    """h knows everybody and so is head; f hands in nothing; s is known to nobody."""
+    """h knows all others and so is head; f sends nothing; no device knows s."""
     ties = [("h", "a"), ("h", "b"), ("h", "f"), ("a", "b")]
     society = Society(shared_platform, "h a b f s", ties, "free")
     task = society.publish()
@@ -237,7 +237,7 @@ def test_platform_never_holds_members_update_and_free_rider_is_found_out(
 
 
 def test_member_whose_owner_does_not_know_head_goes_on_alone_with_noise(shared_platform: RealPlatform) -> None:
-    """The platform trusts a and c to h; the owner of c has taken nobody into its circle."""
+    """The platform trusts a and c to h; the circle of c is empty."""
     society = Society(shared_platform, "h a c", [("h", "a"), ("h", "c"), ("a", "c")], "unknown")
     for other in ("h", "a"):
         society.homes["c"].save_circle(society.homes["c"].circle().without(society.id(other)))
@@ -254,9 +254,9 @@ def test_member_whose_owner_does_not_know_head_goes_on_alone_with_noise(shared_p
     assert sorted(assignments[society.id(name)].role for name in "ha") == ["head", "member"]
     spent = society.homes["c"].ledger().spent()
     assert (spent.raw_releases, spent.releases >= 1) == (0, True)
-    told = [event for event in shared_platform.admin.events(task) if event.kind == "work.declined"]
-    assert told
-    assert all("is not in this device's circle" in event.message for event in told)
+    declined = [event for event in shared_platform.admin.events(task) if event.kind == "work.declined"]
+    assert declined
+    assert all("is not in this device's circle" in event.message for event in declined)
 
 
 def test_a_task_begins_with_the_clusters_another_ended_with(
@@ -269,7 +269,7 @@ def test_a_task_begins_with_the_clusters_another_ended_with(
     tasks.append(society.publish(name="again-2", quorum=1.0, parameters=begun))
     with pytest.raises(InvalidRequest, match=r"start_from: task .* has topology clusters, not star"):
         society.publish(name="again-4", preset="fedavg", parameters={"topology": {"start_from": tasks[0]}})
-    other = shared_platform.admin.create_key("publisher", "somebody else").api_key
+    other = shared_platform.admin.create_key("publisher", "another publisher").api_key
     with (
         Platform(shared_platform.processes.url, other, cache=shared_platform.cache) as stranger,
         pytest.raises(NotAllowed, match="belongs to another publisher"),
@@ -347,7 +347,7 @@ TRIANGLE_AND_TAIL = [("h", "a"), ("h", "b"), ("h", "c"), ("a", "b")]
 
 
 def check_replaced(society: Society, task: str, state: str) -> None:
-    """h was lost in round 1: a, b and c went on with a head of their own, and all three were paid for it.
+    """h was lost in round 1: a, b and c continued with a new head, and all three were paid for it.
 
     c knows a and b through h alone: it sends its update with noise. V = 0.52 Σq − 1.2 · 3 by the plan's qualities.
     """
@@ -395,7 +395,7 @@ def test_when_head_is_killed_its_cluster_elects_another_in_same_round(shared_pla
     assert society.trust("h", "a") < 0.7
 
 
-def test_when_the_head_declines_nobody_waits_for_the_deadline(shared_platform: RealPlatform) -> None:
+def test_round_closes_before_its_deadline_when_the_head_declines(shared_platform: RealPlatform) -> None:
     society = Society(shared_platform, "h a b c", TRIANGLE_AND_TAIL, "declined")
     task = society.publish(round_seconds=300.0)
     for seed, name in enumerate("abc"):

@@ -23,7 +23,7 @@ def acquaint(society: Society, a: str, b: str) -> None:
 
 
 def test_low_trust_members_are_paid_their_payoff_and_their_price(shared_platform: RealPlatform) -> None:
-    """a and b are friends, v and w acquaintances; s is known to nobody."""
+    """a and b are friends, v and w acquaintances; no device knows s."""
     society = Society(shared_platform, "a b v w s", [("a", "b")], "sale")
     acquaint(society, "v", "w")
     task = society.publish(
@@ -79,7 +79,7 @@ def check_round(society: Society, task: str, number: int, offered: dict[tuple[st
         worth = math.floor(item.price_microcredits * Fraction(payment.budget))
         payoffs[name] = payment.amount_microcredits - worth
     qualities = [Fraction(item.self_weight) for item in items.values()]
-    value = PER_QUALITY * sum(qualities) - PER_DEVICE * 4  # s, alone, costs nobody anything
+    value = PER_QUALITY * sum(qualities) - PER_DEVICE * 4  # s is unclustered and costs nothing
     assert sum(payoffs.values()) == math.floor(value * MILLION)  # to the micro-credit
     assert payoffs["s"] == pytest.approx(ALONE * MILLION, abs=1)
     assert payoffs["a"] == pytest.approx(TOGETHER * MILLION, abs=1)

@@ -74,7 +74,7 @@ def test_a_rounds_pot_is_paid_by_worth_to_the_last_microcredit(platform: RealPla
         for thread in threads:
             thread.start()
         seen: list[tuple[int, int, int]] = []
-        assert evaluate(publisher, task.id, worth, on_round=lambda *told: seen.append(told)) == 2
+        assert evaluate(publisher, task.id, worth, on_round=lambda *arguments: seen.append(arguments)) == 2
         for thread in threads:
             thread.join(60)
         assert seen == [(1, 3, 8), (2, 3, 8)]

@@ -56,14 +56,14 @@ def _shorter(before: str, word: str) -> str:
 
 @dataclass
 class Reader:
-    """Somebody who types what a page shows."""
+    """A reader who types the commands of a page."""
 
     platform: RealPlatform
     folder: Path
     key: str
 
     def start(self, words: list[str], key: str = "") -> subprocess.Popen[str]:
-        told = {
+        variables = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(self.folder), os.environ.get("PYTHONPATH", "")]),
             "COTERIE_URL": self.platform.processes.url,
@@ -72,15 +72,15 @@ class Reader:
         }
         command = [sys.executable, "-m", "coterie_cli.main", *words]
         both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        return subprocess.Popen(command, cwd=self.folder, env=told, text=True, **both)  # type: ignore[call-overload,no-any-return]
+        return subprocess.Popen(command, cwd=self.folder, env=variables, text=True, **both)  # type: ignore[call-overload,no-any-return]
 
     def types(self, words: list[str]) -> str:
         return self.end(self.start(words), words)
 
     def end(self, running: subprocess.Popen[str], words: list[str]) -> str:
-        said, _ = running.communicate(timeout=240)
-        assert running.returncode == 0, f"coterie {shlex.join(words)}\n{said}"
-        return said
+        output, _ = running.communicate(timeout=240)
+        assert running.returncode == 0, f"coterie {shlex.join(words)}\n{output}"
+        return output
 
     def fleet(self, task: str, devices: int) -> subprocess.Popen[str]:
         """Devices that do the task's work; an admin's command."""
@@ -97,23 +97,23 @@ def reader(shared_platform: RealPlatform, tmp_path: Path) -> Reader:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_command_of_the_page_is_run_here_or_elsewhere(page: str) -> None:
-    told = {" ".join(words) for words, _ in commands_of(ROOT / page)}
-    assert not {item for item in told if not item.startswith((*HERE, *ELSEWHERE))}
+    listed = {" ".join(words) for words, _ in commands_of(ROOT / page)}
+    assert not {item for item in listed if not item.startswith((*HERE, *ELSEWHERE))}
 
 
 def test_the_task_at_each_device_s_own_pace_is_replayed(reader: Reader) -> None:
     reader.types(shown("docs/howto/rules.md", "task", "create", "brisk"))
     assert "9 accepted" in reader.end(reader.fleet("brisk", 5), ["fleet"])
-    said = reader.types(shown("docs/howto/rules.md", "task", "replay", "brisk"))
-    assert said.count("same") >= 3, said
+    output = reader.types(shown("docs/howto/rules.md", "task", "replay", "brisk"))
+    assert output.count("identical") >= 3, output
 
 
 def test_the_task_that_pays_by_contribution_is_valued_and_paid(reader: Reader) -> None:
     reader.types([*shown("docs/howto/rules.md", "task", "create", "fair"), "--rounds", "2"])
     devices = reader.fleet("fair", 5)
-    said = reader.types(shown("docs/howto/rules.md", "task", "evaluate", "fair"))
+    output = reader.types(shown("docs/howto/rules.md", "task", "evaluate", "fair"))
     reader.end(devices, ["fleet"])
-    assert "2 rounds valued" in said
+    assert "2 rounds valued" in output
     assert reader.types(shown("docs/howto/rules.md", "task", "contributions", "fair")).count("dev_") == 5
 
 

@@ -57,7 +57,7 @@ def test_the_page_s_commands_run(page: str, shared_platform: RealPlatform, tmp_p
         ["bash", "-c", script_of(page, tmp_path)],
         cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
-    said = done.stdout
+    output = done.stdout
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    missing = [text for text in PAGES[page] if text not in said]
-    assert not missing, said
+    missing = [text for text in PAGES[page] if text not in output]
+    assert not missing, output

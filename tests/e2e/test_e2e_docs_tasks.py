@@ -57,8 +57,8 @@ def test_every_task_shown_is_taken(shared_platform: RealPlatform) -> None:
     for number, command in enumerate(CREATED):
         made = admin.create_key("publisher", f"reader-{number}")
         admin.deposit(made.principal.subject, 100_000_000, key="opening")
-        told = {"COTERIE_URL": shared_platform.processes.url, "COTERIE_API_KEY": made.api_key}
-        done = CliRunner().invoke(app, shlex.split(command), env=told)
+        variables = {"COTERIE_URL": shared_platform.processes.url, "COTERIE_API_KEY": made.api_key}
+        done = CliRunner().invoke(app, shlex.split(command), env=variables)
         if done.exit_code:
             wrong.append(f"{command}: {done.output} {done.exception}")
     assert not wrong, "\n".join(wrong)
@@ -108,13 +108,13 @@ def test_questions_that_page_of_rules_asks_have_answers_it_shows() -> None:
         cwd=ROOT, env=variables, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    told = "".join(done.stdout.split())
+    printed = "".join(done.stdout.split())
     assert len(shown) >= 2
     for answer in shown:  # a page may cut an answer short
-        assert all("".join(piece.split()) in told for piece in answer.removesuffix("]}").split("…"))
+        assert all("".join(piece.split()) in printed for piece in answer.removesuffix("]}").split("…"))
 
 
 @pytest.mark.parametrize("command", ["keys", "task", "payments"])
 def test_help_fits_in_eighty_columns(command: str) -> None:
-    told = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80"}).output
-    assert max(map(len, told.splitlines())) <= 80
+    printed = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80"}).output
+    assert max(map(len, printed.splitlines())) <= 80

@@ -62,7 +62,7 @@ TYPED = {
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Somebody who follows the documentation, in a folder with what its pages take for granted."""
+    """A reader of the documentation, in a folder with the files that its pages assume."""
 
     platform: RealPlatform
     folder: Path

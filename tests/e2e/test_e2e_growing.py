@@ -77,11 +77,11 @@ def play(team: list[Agent], task: str) -> list[RunSummary]:
 
 def create(platform: RealPlatform, models: int, **specification: Any) -> str:
     digests = [platform.admin.upload_model(model_bytes(torch.nn.Linear(2, 2))) for _ in range(models)]
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "model_digests": digests, "rounds": ROUNDS, "round_seconds": 120.0, "quorum": 1.0, "auto_start": True,
         "training": {"epochs": 2, "learning_rate": 0.5, "batch_size": 5},
     }  # fmt: skip
-    return platform.admin.create_task(**told | specification).id
+    return platform.admin.create_task(**fields | specification).id
 
 
 def assert_grown(platform: RealPlatform, team: list[Agent], task: str, summaries: list[RunSummary]) -> None:
@@ -93,9 +93,9 @@ def assert_grown(platform: RealPlatform, team: list[Agent], task: str, summaries
         ], summary
     last = AT_FIRST + ROUNDS * MORE
     assert [agent.samples for agent in team] == [last] * len(team)
-    told = {enrolment.device_id: enrolment.samples for enrolment in platform.admin.enrolments(task)}
-    # What came after the last round may have been told to a task that was over.
-    assert all(told[agent.identity.id] >= last - MORE for agent in team)
+    reported = {enrolment.device_id: enrolment.samples for enrolment in platform.admin.enrolments(task)}
+    # Samples after the last round may have been reported after the end of the task.
+    assert all(reported[agent.identity.id] >= last - MORE for agent in team)
 
 
 def test_clusters_of_devices_whose_data_grows(shared_platform: RealPlatform, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_mesh_with_growing_data_enlarges_batches_and_reports_regret(
     assert_grown(shared_platform, team, task, summaries)
     first, last = (shared_platform.admin.plan(task, version) for version in (1, 0))
     assert [assignment.batch_size for assignment in first.assignments] == [AT_FIRST] * 3
-    # What came after a round may have been told when the next was planned already.
+    # Samples after a round may have been reported after the plan of the next.
     assert all(assignment.batch_size >= AT_FIRST + 2 * MORE for assignment in last.assignments)
     batches = {assignment.device_id: assignment.batch_size for assignment in last.assignments}
     for agent in team:
@@ -153,9 +153,9 @@ def test_mesh_with_growing_data_enlarges_batches_and_reports_regret(
         sizes = [len(batch) for batch in state.seen()]
         assert (sizes[0], sizes[-1]) == (AT_FIRST, batches[agent.identity.id])
         assert sizes == sorted(sizes)
-        told = next(
+        metrics = next(
             part.metrics
             for part in shared_platform.admin.round(task, ROUNDS).participations
             if part.device_id == agent.identity.id
         )
-        assert 0.0 < told["regret"] < state.online_loss
+        assert 0.0 < metrics["regret"] < state.online_loss

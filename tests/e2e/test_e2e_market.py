@@ -1,4 +1,4 @@
-"""The market over the real platform, from price to payment: all paid once, nobody's costs told, garbage unpaid."""
+"""The market from price to payment: every device is paid once, costs stay private, garbage is unpaid."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DEPOSIT, ESCROW = 9_000_000, 4_000_000
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPlatform]:
-    """A platform of its own: services are killed here, and everything stored is searched."""
+    """A separate platform: tests kill its services and search all its files."""
     with real_platform(tmp_path_factory.mktemp("market")) as result:
         yield result
 
@@ -129,7 +129,7 @@ def test_devices_sell_privacy_and_are_paid_price_times_budget(platform: RealPlat
     assert homes["dear"].ledger().spent().releases == 0
 
     measured = homes["dear"].private_settings()["effort"]["cycles_per_sample"]
-    assert measured > 0, "it declined by what it measured, and told nobody"
+    assert measured > 0, "the device declined by its own measurement, which stayed private"
     needles = (
         b"1.02718",
         str(measured).encode(),
@@ -151,12 +151,12 @@ def test_agnostic_prices_and_weights_by_samples_run_on_the_same_devices(platform
     for name in names:
         homes[name].save_private_settings({"costs": {"quadratic": 0.1, "linear": 0.01, "fixed": 0.0}})
     agents = [trainer_of(homes[name], seed) for seed, name in enumerate(names)]
-    told: dict[str, dict[str, Any]] = {
+    pricings: dict[str, dict[str, Any]] = {
         "agnostic": {"solver": "agnostic"},
         "weighed": {"solver": "exact", "curvature": 30.0},
     }
     quotes, sold = {}, {}
-    for label, pricing in told.items():
+    for label, pricing in pricings.items():
         task, _ = publish(platform, label, rounds=1, parameters={"pricing": {"accuracy_weight": 0.02, **pricing}})
         shift = Shift(platform, agents, task)
         platform.wait_until(lambda task=task: platform.admin.task(task).enrolled == len(names))  # type: ignore[misc]

@@ -100,7 +100,7 @@ def test_a_live_mesh_trains_by_each_plan(plan: str, shared_platform: RealPlatfor
     noised = {assignment.device_id for assignment in made.assignments if assignment.noised}
     assert noised == strangers == set()
     for agent in neighbours:
-        # The first letter holds the model everybody has; each later one is a release, with noise or bare.
+        # The first letter holds the common initial model; each later one is a release, with noise or bare.
         was, now = before[agent.identity.id], agent.home.ledger().spent()
         if agent.identity.id in noised:
             assert 0.0 < now.epsilon - was.epsilon <= EPSILON * (ROUNDS - 1)
@@ -159,7 +159,7 @@ def test_a_task_runs_on_a_network_imported_from_published_files(
     introduce(*(agent.home for agent in team))
     parameters = {"plan": "social", "relations": [relation], "relations_need_trust": False, "same_owner_trusted": False}
     run = train(shared_platform, team, f"mesh of {form}", 2, {"topology": parameters})
-    assert [agent.identity.id for agent in team] == [stored[name].id for name in names], "claimed, not made anew"
+    assert [agent.identity.id for agent in team] == [stored[name].id for name in names], "loaded, not registered again"
     ids = [agent.identity.id for agent in team]
     expected = {frozenset(pair) for pair in (combinations(ids, 2) if form == "santander" else pairwise(ids))}
     assert links_of(run) == expected

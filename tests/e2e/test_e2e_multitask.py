@@ -188,8 +188,8 @@ def test_drifting_device_switches_model_and_settled_one_gets_fewer_bytes(
     by_loss = {"topology": {"identity_weight": 0.2}}  # what the device itself moved last counts for its old model
     # One short step a round: an update that stands out by its length would be refused.
     training = {"epochs": 1, "learning_rate": 0.05, "batch_size": 1000}
-    told: dict[str, Any] = {"privacy": "none", "rounds": 9, "min_devices": 3, "quorum": 1.0, "training": training}
-    task = create(shared_platform, name="drift", parameters=by_loss, **told)
+    fields: dict[str, Any] = {"privacy": "none", "rounds": 9, "min_devices": 3, "quorum": 1.0, "training": training}
+    task = create(shared_platform, name="drift", parameters=by_loss, **fields)
     run_all(team, task)
     ended = admin.wait_for_end(task)
     assert ended.state == "finished", ended.reason

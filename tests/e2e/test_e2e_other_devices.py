@@ -28,11 +28,11 @@ MISSING = [name for name in NEEDED if shutil.which(name) is None]
 
 
 def node_is_missing() -> bool:
-    """Whether there is no node that has what the device needs."""
+    """Whether there is not a node that has what the device needs."""
     if shutil.which("node") is None:
         return True
-    told = subprocess.run(["node", "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
-    return int(told.strip().removeprefix("v").split(".")[0]) < 18
+    printed = subprocess.run(["node", "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
+    return int(printed.strip().removeprefix("v").split(".")[0]) < 18
 
 
 with_shell = pytest.mark.skipif(bool(MISSING), reason=f"not here: {', '.join(MISSING)} (apt install curl openssl jq)")
@@ -92,10 +92,15 @@ def test_devices_of_three_languages_learn_in_one_task(shared_platform: RealPlatf
     try:
         for number, (name, command) in enumerate(DEVICES.items(), 1):
             samples = written(tmp_path / f"{name}.csv", slice(number, 1200, 3))
-            told = {"COTERIE_URL": url, "COTERIE_TOKEN": token, "COTERIE_NAME": name, "COTERIE_TASK": "three-languages"}
+            variables = {
+                "COTERIE_URL": url,
+                "COTERIE_TOKEN": token,
+                "COTERIE_NAME": name,
+                "COTERIE_TASK": "three-languages",
+            }
             with (tmp_path / f"{name}.log").open("wb") as log:
                 others[name] = subprocess.Popen(
-                    [*command, str(samples)], env={**os.environ, **told, "COTERIE_HOME": str(tmp_path / name)},
+                    [*command, str(samples)], env={**os.environ, **variables, "COTERIE_HOME": str(tmp_path / name)},
                     stdout=log, stderr=subprocess.STDOUT, preexec_fn=die_with_parent,
                 )  # fmt: skip
         ended = admin.wait_for_end(task.id)
@@ -129,12 +134,12 @@ def test_the_shell_device_s_training_is_that_of_the_formula(tmp_path: Path) -> N
     )
     rows = [",".join(map(str, [label, *row])) for label, row in zip(labels, inputs, strict=True)]
     (tmp_path / "samples").write_text("\n".join(rows) + "\n")
-    said = subprocess.run(
+    printed = subprocess.run(
         ["awk", "-f", str(CURL / "train.awk"), "-v", "shape=3 4 3 0", "-v", "recipe=2 7 0.25 1", "-v",
          f"figures={tmp_path / 'figures'}", str(tmp_path / "numbers"), str(tmp_path / "samples")],
         capture_output=True, text=True, timeout=60, check=True,
     ).stdout  # fmt: skip
-    change = np.frombuffer(bytes.fromhex(said.replace("\\x", "")), "<f4")
+    change = np.frombuffer(bytes.fromhex(printed.replace("\\x", "")), "<f4")
     w, b = weight.astype(np.float64), bias.astype(np.float64)
     for step in range(2):
         scores = inputs @ w.T + b

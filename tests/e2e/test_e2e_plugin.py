@@ -1,4 +1,4 @@
-"""The plug-in of `examples/plugin`, installed in a folder of its own, runs a task over the real services."""
+"""The plug-in of `examples/plugin`, installed in a separate folder, runs a task over the real services."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def test_a_revoked_key_opens_nothing(opened: Round) -> None:
 def test_subsampling_amplification_is_refused_with_reason_and_remedy(
     shared_platform: RealPlatform, preset: str, more: dict[str, float]
 ) -> None:
-    """[SCFL] (10) assumes that nobody learns who takes part; here somebody always does."""
+    """[SCFL] (10) assumes that the participants of a round are secret; here the platform knows them."""
     admin = shared_platform.admin
     body = {
         "name": f"sampled {preset}",
@@ -186,7 +186,7 @@ def test_subsampling_amplification_is_refused_with_reason_and_remedy(
     url = f"{shared_platform.processes.url}/v1/tasks"
     refused = httpx.post(url, json=body, headers=key, timeout=30.0, trust_env=False)
     assert refused.status_code == 400
-    told = refused.json()["detail"]
-    assert told.startswith("parameters.privacy.sampling_rate: ")
-    assert "nobody learns who did" in told
-    assert "target_epsilon" in told
+    detail = refused.json()["detail"]
+    assert detail.startswith("parameters.privacy.sampling_rate: ")
+    assert "nobody learns who did" in detail
+    assert "target_epsilon" in detail

@@ -44,8 +44,8 @@ def test_the_server_killed_in_two_rounds_moves_the_model_by_the_same_bytes(
         assert platform.admin.task(task).specification.rule == rule
         rounds = platform.admin.rounds(task)
         assert [(r.number, r.state, r.delivered) for r in rounds] == [(n, "done", 3) for n in (1, 2, 3)]
-        told = [event.message for event in platform.admin.events(task) if event.kind == "round.combined"]
-        assert told == ([f"{rule} used 3 of 3 updates"] * 3 if "+" in rule else [])
+        messages = [event.message for event in platform.admin.events(task) if event.kind == "round.combined"]
+        assert messages == ([f"{rule} used 3 of 3 updates"] * 3 if "+" in rule else [])
     assert finals[0] == finals[1]
 
 
@@ -59,9 +59,9 @@ def test_a_liar_is_set_aside_with_the_reason_where_its_owner_looks(
     assert len(notes) == 2
     assert all(note.startswith("its mean squared distance to the nearest others is") for note in notes)
     assert [part.state for part in parts] == ["delivered"] * 3
-    told = [event.message for event in platform.admin.events(task) if event.kind == "round.combined"]
-    assert len(told) == 1
-    assert told[0].startswith("krum used 1 of 3 updates; set aside: dev_")
+    messages = [event.message for event in platform.admin.events(task) if event.kind == "round.combined"]
+    assert len(messages) == 1
+    assert messages[0].startswith("krum used 1 of 3 updates; set aside: dev_")
     names = {device.id: device.name for device in platform.admin.devices()}
     for part in parts:
         with platform.as_device(device_group.homes[names[part.device_id]]) as device:

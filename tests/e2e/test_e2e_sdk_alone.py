@@ -92,16 +92,16 @@ def test_a_device_without_torch_answers_a_survey(
     question = Question("How warm is it, in °C?", 15, 30)
     with Platform(url, publisher.api_key, backoff=PATIENT) as platform:
         task = create_survey(platform, "kitchens", question, escrow_microcredits=ESCROW, auto_start=True)
-    said = bare.run("-c", ANSWER, url, token, task.id, str(tmp_path / "kitchen"), cwd=tmp_path).splitlines()
-    assert said[0] == f"1 of 1 rounds delivered; {task.id} finished"
-    assert 0.0 < float(said[1]) <= 8.0
+    outputs = bare.run("-c", ANSWER, url, token, task.id, str(tmp_path / "kitchen"), cwd=tmp_path).splitlines()
+    assert outputs[0] == f"1 of 1 rounds delivered; {task.id} finished"
+    assert 0.0 < float(outputs[1]) <= 8.0
     assert survey_result(admin, task.id)["answers"] == 1.0
 
 
 def test_example_device_learns_where_only_sdk_torch_and_scikit_learn_are(
     with_torch: Environment, tmp_path: Path
 ) -> None:
-    """On a platform of its own: the example asks for its task by name."""
+    """On a separate platform: the example asks for its task by name."""
     with real_platform(tmp_path / "platform") as platform:
         learn(with_torch, platform, tmp_path)
 
@@ -123,10 +123,10 @@ def learn(with_torch: Environment, platform: RealPlatform, folder: Path) -> None
         for number in range(1, DEVICES + 1)
     ]  # fmt: skip
     try:
-        said = [phone.communicate(timeout=300)[0] for phone in phones]
+        outputs = [phone.communicate(timeout=300)[0] for phone in phones]
     finally:
         for phone in phones:
             phone.kill()
-    assert [text.splitlines()[-1] for text in said] == [f"5 of 5 rounds delivered; {task} finished"] * DEVICES
+    assert [text.splitlines()[-1] for text in outputs] == [f"5 of 5 rounds delivered; {task} finished"] * DEVICES
     *_, last = admin.rounds(task)
     assert last.metrics["accuracy"] > 0.8

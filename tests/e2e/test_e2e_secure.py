@@ -60,7 +60,7 @@ def test_noise_is_shared_out_charged_once_and_its_price_alone_is_kept(neighbours
     ],
 )
 def test_a_device_killed_anywhere_goes_on_and_the_model_is_the_same(shared_platform: RealPlatform, place: str) -> None:
-    neighbours = NeighbourFixture(shared_platform, f"k{secrets.token_hex(2)}-", 4)  # four owners: everybody is a clerk
+    neighbours = NeighbourFixture(shared_platform, f"k{secrets.token_hex(2)}-", 4)  # every device is a clerk
     try:
         clear = neighbours.run(neighbours.publish(secure=False, rounds=1))
         # A clerk that dies before it offers itself has the time that starting a process takes on a busy machine.
@@ -101,7 +101,9 @@ def test_device_whose_owner_does_not_know_clerks_declines_with_command(neighbour
     # All five are needed to begin with: of four one that declines would leave too few.
     task = neighbours.publish(rounds=1, quorum=0.7, min_devices=4, auto_start=False)
     neighbours.run(task, once_enrolled=neighbours.platform.admin.start_task)
-    told = [e.message for e in neighbours.platform.admin.events(task) if e.kind == "work.declined"]
-    assert told
-    assert all("are not in this device's circle" in message and "coterie circle verify" in message for message in told)
+    messages = [e.message for e in neighbours.platform.admin.events(task) if e.kind == "work.declined"]
+    assert messages
+    assert all(
+        "are not in this device's circle" in message and "coterie circle verify" in message for message in messages
+    )
     assert not [e for e in shy.ledger().history() if e.charge.task == task]

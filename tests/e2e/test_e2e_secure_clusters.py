@@ -1,4 +1,4 @@
-"""Secure sums inside clusters, over the real platform: nobody, the head included, sees a member's update."""
+"""Secure sums inside clusters, over the real platform: neither head nor platform sees a member's update."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Known(Learner):
 
 
 class Stepping:
-    """The clusters' own procedure with that learner; keeps what it was told and what left."""
+    """The clusters' own procedure with that learner; records the models it loads and the updates it returns."""
 
     def __init__(self, step: float) -> None:
         self.step, self.seen = step, list[tuple[str, str, float]]()

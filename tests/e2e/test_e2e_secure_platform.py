@@ -94,5 +94,5 @@ def test_the_platform_killed_in_any_state_of_a_sum_changes_no_bit(
     assert ended, neighbours.story(task)
     assert ended[0].model_digests == undisturbed
     assert [round_.state for round_ in platform.admin.rounds(task)] == ["done", "done"]
-    told = [event for event in platform.admin.events(task) if event.kind == "sum.unmasked"]
-    assert len(told) == 2, "each sum is opened once"
+    opened = [event for event in platform.admin.events(task) if event.kind == "sum.unmasked"]
+    assert len(opened) == 2, "each sum is opened once"

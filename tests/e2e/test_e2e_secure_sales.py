@@ -108,4 +108,4 @@ def test_market_sells_masked_gradients_at_price_and_charge_of_clear_ones(shared_
         sold = sorted(payment.budget for payment in payments if payment.device_id == neighbours.id(name))
         assert sorted(charge.rho for charge in charges) == pytest.approx(sold)
     parts = shared_platform.admin.round(task.id, 1).participations
-    assert all((part.state, part.metrics) == ("delivered", {}) for part in parts), "nobody saw a norm"
+    assert all((part.state, part.metrics) == ("delivered", {}) for part in parts), "norms stay hidden"

@@ -125,8 +125,8 @@ def test_second_survey_is_priced_by_correlation_and_composed(
     made = platform.admin.create_key("publisher", f"publisher {secrets.token_hex(4)}")
     platform.admin.deposit(f"publisher:{made.principal.subject}", DEPOSIT, key="opening")
 
-    def survey(label: str, **told: Any) -> str:
-        parameters = {"pricing": {"constant": 5.0, "own_care": 0.5, "social_care": 0.25, **told}}
+    def survey(label: str, **pricing: Any) -> str:
+        parameters = {"pricing": {"constant": 5.0, "own_care": 0.5, "social_care": 0.25, **pricing}}
         task: str = coterie(
             platform, made.api_key, "task", "create", label, "--preset", "survey", "--question", QUESTION,
             "--low", "0", "--high", "60", "--escrow", "20", "--min-devices", "3",
@@ -153,10 +153,10 @@ def test_second_survey_is_priced_by_correlation_and_composed(
     one, two = order.index(ids["v1"]), order.index(ids["v2"])
     weights[one, two] = weights[two, one] = 6.0
     laplacian = np.diag(weights.sum(axis=1)) - weights
-    for user, told in enumerate(details["hidden_variances"]):
+    for user, variance in enumerate(details["hidden_variances"]):
         unknown = [other for other in range(5) if other not in (user, order.index(ids["v3"]))]
         by_hand = np.linalg.solve(laplacian[np.ix_(unknown, unknown)], np.ones(len(unknown))).sum()
-        assert told == pytest.approx(by_hand), "1ᵀ(L_MM)⁻¹1 over those nobody knows"
+        assert variance == pytest.approx(by_hand), "1ᵀ(L_MM)⁻¹1 over the unknown answers"
     assert details["known"] == [ids["v3"]]
 
     after = {name: home.ledger().spent() for name, home in homes.items()}
@@ -167,8 +167,8 @@ def test_second_survey_is_priced_by_correlation_and_composed(
     assert (after["spent"].releases, after["spent"].epsilon) == (1, before["spent"].epsilon)
     states = {part.device_id: part.state for part in platform.admin.round(second, 1).participations}
     assert states[ids["spent"]] == "declined", "both answers together would be more than its owner allows"
-    found = coterie(platform, made.api_key, "task", "results", second)["rounds"][0]["metrics"]
-    assert found["interval"] == pytest.approx(NormalDist().inv_cdf(0.975) * found["standard_error"])
+    survey_metrics = coterie(platform, made.api_key, "task", "results", second)["rounds"][0]["metrics"]
+    assert survey_metrics["interval"] == pytest.approx(NormalDist().inv_cdf(0.975) * survey_metrics["standard_error"])
 
 
 @pytest.mark.parametrize(

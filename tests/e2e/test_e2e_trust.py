@@ -81,7 +81,7 @@ def _agent(platform: RealPlatform, home: Path, name: str) -> Agent:
     return Agent(home, samples=SAMPLES, cache=platform.cache, poll_seconds=1.0, choose=lambda work: strategy)
 
 
-def test_device_that_delivers_garbage_loses_its_trust_and_reasons_are_told(
+def test_device_that_delivers_garbage_loses_its_trust_and_sees_why(
     shared_platform: RealPlatform,
 ) -> None:
     admin = shared_platform.admin
@@ -141,10 +141,10 @@ def test_meetings_and_friendship_count_when_both_sides_say_so(shared_platform: R
     assert coterie(shared_platform, "trust", "explain", ruth, saul)["unconfirmed_count"] == 1
     with shared_platform.as_device(homes[1]) as device:
         assert device.report_meetings(saul, [replace(met, other=ruth, at=met.at + 30.0)]).unconfirmed == 0
-    told = coterie(shared_platform, "trust", "explain", "Ruth-phone", "Saul-phone")
-    assert (told["unconfirmed_count"], told["positive_count"]) == (0, 1)
-    assert told["direct"] == pytest.approx(1 / 6, abs=1e-4)
-    assert told["rule"]["prior_weight"] == 5.0
+    explained = coterie(shared_platform, "trust", "explain", "Ruth-phone", "Saul-phone")
+    assert (explained["unconfirmed_count"], explained["positive_count"]) == (0, 1)
+    assert explained["direct"] == pytest.approx(1 / 6, abs=1e-4)
+    assert explained["rule"]["prior_weight"] == 5.0
 
     declared = as_device(keys[0].api_key, "trust", "befriend", owners[0], owners[1], "--strength", "0.5")
     assert not declared["confirmed"]
@@ -163,7 +163,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "explanation" / "trust.md"
 def test_the_guides_commands_run_as_printed(
     shared_platform: RealPlatform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All but those that need files of others, a shell of their own or a running server."""
+    """All but those that need files of others, another shell or a running server."""
     monkeypatch.chdir(tmp_path)
     text = GUIDE.read_text()
     (table,) = re.findall(r"```csv\n(.*?)```", text, re.DOTALL)
@@ -180,7 +180,7 @@ def test_the_guides_commands_run_as_printed(
         result = CliRunner().invoke(app, [*command, *where], env={"COLUMNS": "1000"}, catch_exceptions=False)
         assert result.exit_code == 0, result.output
         if command[:2] == ["trust", "explain"]:
-            told = " ".join(result.stdout.splitlines()[0].split())
-            assert told in " ".join(text.split())
+            printed = " ".join(result.stdout.splitlines()[0].split())
+            assert printed in " ".join(text.split())
     assert nx.node_link_graph(json.loads(Path("ties.json").read_text()), edges="links").number_of_nodes()
     assert nx.read_graphml("ties.graphml").number_of_edges()

@@ -158,7 +158,7 @@ def wait_until(condition: Callable[[], bool], *, seconds: float) -> None:
 
 
 def _ports_in_a_row() -> int:
-    """The first of seven ports that nobody holds."""
+    """The first of seven ports that are all free."""
     for first in range(21000, 32000, 10):
         if busy_port({str(port): port for port in range(first, first + 7)}) is None:
             return first

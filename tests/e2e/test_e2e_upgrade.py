@@ -22,7 +22,7 @@ from tests.e2e.real_platform import RealPlatform, real_platform
 
 
 class Devices:
-    """The devices of a dump, each from its own folder, in a thread of its own."""
+    """The devices of a dump, each from its own folder, in its own thread."""
 
     def __init__(self, platform: RealPlatform) -> None:
         self.platform, self.faults, self.threads = platform, list[BaseException](), list[threading.Thread]()
@@ -125,12 +125,12 @@ def check_memory(facts: dict[str, Any], platform: RealPlatform) -> None:
         assert {part.device_id: part.state for part in parts} == facts["participations"][name]
     accounts = {account.id: account.balance_microcredits for account in admin.accounts()}
     assert accounts == facts["accounts"]
-    told = facts["trust"]
-    now = admin.explain_trust(told["device_a"], told["device_b"])
+    pair = facts["trust"]
+    now = admin.explain_trust(pair["device_a"], pair["device_b"])
     # Twelve meetings an admin vouched for and a round were worth 1.0; not knowing now weighs five beside them.
-    assert told["trust"] == pytest.approx(1.0, abs=1e-3)
+    assert pair["trust"] == pytest.approx(1.0, abs=1e-3)
     assert now.trust == pytest.approx(13 / 18, abs=1e-3)
-    assert now.positive_count == told["positive_count"]
+    assert now.positive_count == pair["positive_count"]
     for name, epsilon in facts["privacy"].items():
         assert admin.privacy(facts["devices"][name]).epsilon == pytest.approx(epsilon)
 

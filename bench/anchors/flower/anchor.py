@@ -1,6 +1,6 @@
 """Flower's Ray simulation on the work of `bench/anchors/work.py`: prints times as JSON.
 
-Run by `bench/lab.py` in an environment of its own: `python anchor.py KIND DEVICES ROUNDS`. Processor time is that of
+Run by `bench/lab.py` in a separate environment: `python anchor.py KIND DEVICES ROUNDS`. Processor time is that of
 this process and of all that Ray started for it; every round trains every device.
 """
 
@@ -61,9 +61,9 @@ class Watched(FedAvg):
     def aggregate_fit(self, server_round, results, failures):
         if failures:
             raise SystemExit(f"{len(failures)} devices failed: {failures[0]}")
-        told = super().aggregate_fit(server_round, results, failures)
+        aggregated = super().aggregate_fit(server_round, results, failures)
         self.ends.append((time.time(), processor_time()))
-        return told
+        return aggregated
 
 
 def processor_time() -> float:
@@ -74,10 +74,10 @@ def processor_time() -> float:
     for place in Path("/proc").iterdir():
         if place.name.isdigit():
             try:
-                told = (place / "stat").read_text().rpartition(")")[2].split()
+                fields = (place / "stat").read_text().rpartition(")")[2].split()
             except OSError:
                 continue
-            rows[int(place.name)] = (int(told[1]), int(told[2]), (int(told[11]) + int(told[12])) / ticks)
+            rows[int(place.name)] = (int(fields[1]), int(fields[2]), (int(fields[11]) + int(fields[12])) / ticks)
     while more := {pid for pid, (parent, _, _) in rows.items() if parent in family} - family:
         family |= more
     for pid in family:

@@ -1,6 +1,6 @@
 """pfl's simulator on the work of `bench/anchors/work.py`: prints devices a processor second as JSON.
 
-Run by `bench/lab.py` in an environment of its own, with `bench/anchors` on its path: `python anchor.py KIND DEVICES
+Run by `bench/lab.py` in a separate environment, with `bench/anchors` on its path: `python anchor.py KIND DEVICES
 ROUNDS`.
 """
 
