@@ -62,15 +62,15 @@ class App:
         coordinator = Coordinator(self.database, self.clients, model_files, self.duty_index, notifier, clock)
         opener = Opener(self.database, self.clients, clock)
         measuring = Measuring(self.database, notifier, clock)
-        newcomers = LateJoiners(self.database, opener, notifier, clock)
-        self.open_rounds = RoundRegistry(self.database, notifier, measuring, newcomers, coordinator)
+        late_joiners = LateJoiners(self.database, opener, notifier, clock)
+        self.open_rounds = RoundRegistry(self.database, notifier, measuring, late_joiners, coordinator)
         self.conductor = Conductor(
             database=self.database,
             clients=self.clients,
             opener=opener,
             closer=closer,
             open_rounds=self.open_rounds,
-            tending=RoundMonitor(opener, coordinator, leases, clock),
+            monitor=RoundMonitor(opener, coordinator, leases, clock),
             measuring=measuring,
             unmasking=Unmasking(self.database, model_files, closer, coordinator.retry, clock),
             settler=Settler(self.database, self.clients, model_files.blobs, clock),
@@ -91,7 +91,7 @@ class App:
         )
         letters = LetterUseCases(self.database, self.open_rounds, intake, notifier, self.replica_notifier, clock, quota)
         measured = MeasurementUseCases(self.database, self.conductor, notifier, clock)
-        self.census = RoundGauge(self.database) if settings.metrics_port else None
+        self.round_gauge = RoundGauge(self.database) if settings.metrics_port else None
         self.server = Server(settings, address)
         self.questions = WhatIfService(SOLVERS, settings)
         sweeper = Sweeper(self.database, self.clients, model_files.blobs, clock)
@@ -112,8 +112,8 @@ class App:
         await self.replica_notifier.start()
         await self.server.start()
         await self.conductor.start()
-        if self.census is not None:
-            await self.census.start()
+        if self.round_gauge is not None:
+            await self.round_gauge.start()
 
     async def stop(self) -> None:
         """Wakes long polls, lets open calls end, and closes everything."""
@@ -121,8 +121,8 @@ class App:
         await self.server.stop()
         await self.questions.close()
         await self.conductor.stop()
-        if self.census is not None:
-            await self.census.stop()
+        if self.round_gauge is not None:
+            await self.round_gauge.stop()
         await self.replica_notifier.stop()
         await self.clients.close()
         await self.clock.stop()

@@ -1,4 +1,4 @@
-"""From a plan, a quote and the registry to what each device is told to do."""
+"""Build work items from a plan, a quote and the registry."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def make_items(
     models: Sequence[Model],
     previous: Sequence[Model],
 ) -> dict[str, pb.WorkItem]:
-    """One work item for every assignment of the plan."""
+    """Build a work item for every assignment of the plan."""
     strategy = strategy_for(task.specification)
     offers = {offer.device_id: offer for offer in quote.offers}
     assignments = {
@@ -35,7 +35,7 @@ def make_items(
     }
     items, training = {}, strategy.terms.training_json(round_)
     for device_id, assignment in assignments.items():
-        # One that is quoted nothing now may have had an offer before the round was planned anew.
+        # A device without a quote now may have had an offer before the round was replanned.
         offer = offers.get(device_id, pricing.Offer()) if strategy.round_plan.is_quoted(assignment) else pricing.Offer()
         items[device_id] = _item(task, round_, assignment, offer, models, previous)
         items[device_id].training_json = training
@@ -84,7 +84,7 @@ def _item(
 
 
 def _peers(peers: Sequence[Peer], devices: Mapping[str, trust.Device]) -> list[pb.Peer]:
-    """The peers that take part in the round, with their keys."""
+    """Return the peers that take part in the round, with their keys."""
     return [
         pb.Peer(
             signing_key=devices[peer.device_id].signing_key,
@@ -103,7 +103,7 @@ def participations_of(
     devices: Mapping[str, trust.Device],
     samples: Mapping[str, int],
 ) -> list[Participation]:
-    """Everybody in a round that opens, each with its work."""
+    """Return the participations of an opening round, with their work items."""
     roles = {assignment.device_id: word(Role, assignment.role) for assignment in plan.assignments}
     return [
         Participation(

@@ -1,4 +1,4 @@
-"""Closing a round: every delivery folded exactly once, new models written, the round moved on in one transaction."""
+"""Close a round: fold every delivery exactly once, write new models, and move to settling in one transaction."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from coterie.records.enums import EventKind, Form, ParticipationState, RoundStat
 from services.aggregation.domain import measurements as figures
 from services.aggregation.domain.records import Delivery, Event, Model, Partial, Participation, Round, Task
 from services.aggregation.rounds import evaluation
-from services.aggregation.rounds.leases import Leases, demand
-from services.aggregation.rounds.model_update import Made, make
+from services.aggregation.rounds.leases import Leases, require_lease
+from services.aggregation.rounds.model_update import NewModels, build_models
 from services.aggregation.rounds.open_round import OpenRound
 from services.aggregation.store import models, rounds, sum_sessions, sums, tasks
 from services.aggregation.store.model_files import ModelFiles, read_partial, write_partial
@@ -24,20 +24,20 @@ from services.kit.runtime.clock import Clock
 
 PARTIAL_WAIT_SECONDS = 10.0
 FETCHED_AT_ONCE = 16
-"""Updates of a far store that are read at a time."""
-SILENT = "nothing came in time"
+"""Concurrent reads of updates from a remote store."""
+SILENT = "delivered nothing in time"
 AT_WORK = "at work when the buffer was full"
 _EVENT_OF = {
     ParticipationState.DROPPED: EventKind.DEVICE_DROPPED,
     ParticipationState.REJECTED: EventKind.DEVICE_REJECTED,
     ParticipationState.ORPHANED: EventKind.DEVICE_ORPHANED,
 }
-"""What is told of a device whose round ends otherwise than it thought."""
+"""Event about a device whose round ends in an unexpected state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Closer:
-    """Closes rounds on this replica, with the help of the others."""
+    """Close rounds on this replica, with partial sums of the others."""
 
     database: Database
     model_files: ModelFiles
@@ -45,109 +45,122 @@ class Closer:
     replica: str
     leases: Leases
 
-    async def close(self, live: OpenRound) -> bool:
-        """Makes the new model versions of a closing round and moves it to settling.
+    async def close(self, open_round: OpenRound) -> bool:
+        """Make the new model versions of a closing round and move it to settling.
 
-        False when updates are refused, now that all are there, and the task's rule cannot bear the rest: the round is
-        then open again without them.
+        False when the complete set of updates shows some to be bad and the task's rule cannot combine the rest: the
+        round is then open again without them.
         """
-        task, number = live.task, live.round.number
+        task, number = open_round.task, open_round.round.number
         async with self.database.reading() as tx:
             result = await rounds.list_participations(tx, task.id, number)
             states = await models.latest_states(tx, task.id, before=number)
         for participation in result:
             if participation.state is ParticipationState.DELIVERED:
-                live.roster.record_reports(participation.device_id, participation.members)
-        refused = live.strategy.combination.rejections(result, live.round.norm_bounds)
-        if refused and not live.choice.is_mean and live.unbearable_without(refused):
-            await self._go_back(live, [p for p in _without(result, refused) if p.device_id in refused])
+                open_round.roster.record_reports(participation.device_id, participation.members)
+        refused = open_round.strategy.combination.rejections(result, open_round.round.norm_bounds)
+        if refused and not open_round.choice.is_mean and open_round.unbearable_without(refused):
+            await self._reopen_without(open_round, [p for p in _without(result, refused) if p.device_id in refused])
             return False
-        everybody = live.strategy.combination.outcomes(live.roster, _without(result, refused))
-        delivered = {p.device_id: p for p in everybody if p.state is ParticipationState.DELIVERED}
+        participations = open_round.strategy.combination.outcomes(open_round.roster, _without(result, refused))
+        delivered = {p.device_id: p for p in participations if p.state is ParticipationState.DELIVERED}
         weights = (
-            live.strategy.delivery.batch_weights(live.roster, list(delivered.values()))
-            if live.buffering is not None
+            open_round.strategy.delivery.batch_weights(open_round.roster, list(delivered.values()))
+            if open_round.buffering is not None
             else {}
         )
-        async with live.lock:
-            forms = {p.form for p in delivered.values()} | {d.form for d in live.folded.values()}
-            if live.choice.is_mean and not forms.isdisjoint(VISIBLE):
-                await self.complete(live, delivered)
+        async with open_round.lock:
+            forms = {p.form for p in delivered.values()} | {d.form for d in open_round.folded.values()}
+            if open_round.choice.is_mean and not forms.isdisjoint(VISIBLE):
+                await self.complete(open_round, delivered)
                 if weights:
-                    await asyncio.to_thread(self._reweigh, live, weights)
-            everybody = [replace(p, weight=weights.get(p.device_id, p.weight)) for p in everybody]
-            made, findings, odd = await asyncio.to_thread(self._conclude, live, everybody, states)
-        metrics = mean_metrics(everybody, len(live.bases)) | findings
+                    await asyncio.to_thread(self._reweigh, open_round, weights)
+            participations = [replace(p, weight=weights.get(p.device_id, p.weight)) for p in participations]
+            new_models, findings, suspicious = await asyncio.to_thread(
+                self._conclude, open_round, participations, states
+            )
+        metrics = mean_metrics(participations, len(open_round.bases)) | findings
         before = {p.device_id: (p.state, p.weight) for p in result}
-        metrics |= live.strategy.terms.clip_metrics(live.round)
-        everybody = [made.judged(p) for p in everybody]
-        ruled = [p for p in everybody if (p.state, p.weight) != before[p.device_id] or made.concerns(p.device_id)]
-        await self.store(task, live.round, everybody, ruled, made, metrics, odd)
-        async with live.lock:  # an update that came too late may just be taken out again
-            live.close()
+        metrics |= open_round.strategy.terms.clip_metrics(open_round.round)
+        participations = [new_models.annotated(p) for p in participations]
+        changed = [
+            p for p in participations if (p.state, p.weight) != before[p.device_id] or new_models.concerns(p.device_id)
+        ]
+        await self.store(task, open_round.round, participations, changed, new_models, metrics, suspicious)
+        async with open_round.lock:  # a late update may be in the middle of its unfold
+            open_round.close()
         return True
 
-    async def _go_back(self, live: OpenRound, rejected: Sequence[Participation]) -> None:
-        """Opens a closing round again without these, for what is left is too little for the task's rule."""
-        place, now = (live.task.id, live.round.number), self.clock.now()
-        events = [Event(live.task.id, now, _EVENT_OF[p.state], p.note, p.round, p.device_id) for p in rejected]
+    async def _reopen_without(self, open_round: OpenRound, rejected: Sequence[Participation]) -> None:
+        """Open a closing round again without these updates, because the task's rule cannot combine the rest."""
+        place, now = (open_round.task.id, open_round.round.number), self.clock.now()
+        events = [Event(open_round.task.id, now, _EVENT_OF[p.state], p.note, p.round, p.device_id) for p in rejected]
         async with self.database.writing() as tx:
             if await rounds.change_round(tx, *place, expected=RoundState.CLOSING, state=RoundState.OPEN):
                 await rounds.rule(tx, rejected)
                 await tasks.add_events(tx, *events)
-                await tasks.change_task(tx, live.task.id)
+                await tasks.change_task(tx, open_round.task.id)
 
-    async def publish_partial(self, live: OpenRound) -> None:
-        """Hands this replica's share of a closing round to the replica that closes it; once, unless it has changed."""
-        async with live.lock:
-            if live.handed_over == live.folded.keys():
+    async def publish_partial(self, open_round: OpenRound) -> None:
+        """Publish this replica's partial sums to the replica that closes the round; again only after a change."""
+        task_id, number = open_round.task.id, open_round.round.number
+        async with open_round.lock:
+            if open_round.handed_over == open_round.folded.keys():
                 return
-            handed, shares = frozenset(live.folded), []
-            for line, total in live.sums().items():
-                devices = tuple(d.device_id for d in live.folded.values() if live.line_of(d) == line)
+            handed, shares = frozenset(open_round.folded), []
+            for line, total in open_round.sums().items():
+                devices = tuple(d.device_id for d in open_round.folded.values() if open_round.line_of(d) == line)
                 digest, _ = await asyncio.to_thread(self.model_files.blobs.put_pieces, write_partial(total))
                 shares.append(
-                    Partial(live.task.id, live.round.number, line, self.replica, digest, total.weight_units, devices)
+                    Partial(
+                        open_round.task.id,
+                        open_round.round.number,
+                        line,
+                        self.replica,
+                        digest,
+                        total.weight_units,
+                        devices,
+                    )
                 )
-        # One that holds nothing, since it was started again for one, says so: nobody need wait for it.
-        nothing = Partial(live.task.id, live.round.number, 0, self.replica, "", 0, ())
+        # A replica without updates (restarted, for example) publishes an empty share, so that the closer does not wait.
+        nothing = Partial(task_id, number, 0, self.replica, "", 0, ())
         async with self.database.writing() as tx:
-            round_ = await rounds.find_round(tx, live.task.id, live.round.number, lock=True)
+            round_ = await rounds.find_round(tx, task_id, number, lock=True)
             awaited = round_ is not None and round_.state is RoundState.CLOSING
             for share in (shares or [nothing]) if awaited else ():
                 await sums.put_partial(tx, share)
-        live.handed_over = handed
+        open_round.handed_over = handed
         if not awaited:
             await self._discard({share.digest for share in shares})
 
-    async def complete(self, live: OpenRound, delivered: dict[str, Participation]) -> None:
-        """Brings this replica's sums to exactly the delivered updates: others' shares merged, the rest folded."""
-        for extra in [d for d in live.folded.values() if d.device_id not in delivered]:
-            await asyncio.to_thread(live.unfold, self.model_files, extra)
-        missing = {d: p for d, p in delivered.items() if d not in live.folded and p.form is not Form.REPORT}
-        for share in await self._shares(live, missing):
+    async def complete(self, open_round: OpenRound, delivered: dict[str, Participation]) -> None:
+        """Bring this replica's sums to exactly the delivered updates: merge others' shares, fold the rest."""
+        for extra in [d for d in open_round.folded.values() if d.device_id not in delivered]:
+            await asyncio.to_thread(open_round.unfold, self.model_files, extra)
+        missing = {d: p for d, p in delivered.items() if d not in open_round.folded and p.form is not Form.REPORT}
+        for share in await self._shares(open_round, missing):
             pieces = read_partial(self.model_files.blobs, share.digest)
-            total = live.sum_of(self.model_files, share.line)
+            total = open_round.sum_of(self.model_files, share.line)
             await asyncio.to_thread(total.merge, pieces, share.weight_units)
             for device in share.devices:
-                # Noted as folded: a closing that is tried again must not merge it twice.
-                live.folded[device] = delivery_of(missing.pop(device))
+                # Recorded as folded, so that a retried closing does not merge it twice.
+                open_round.folded[device] = delivery_of(missing.pop(device))
         waiting = [delivery_of(participation) for participation in missing.values()]
         for some in batches(waiting, FETCHED_AT_ONCE):
             fetched = await asyncio.gather(*(self.model_files.ahead(delivery) for delivery in some))
             for delivery, whole in zip(some, fetched, strict=True):
-                await asyncio.to_thread(live.fold, self.model_files, delivery, whole)
+                await asyncio.to_thread(open_round.fold, self.model_files, delivery, whole)
 
-    def _reweigh(self, live: OpenRound, weights: Mapping[str, float]) -> None:
-        """Gives updates of a full buffer the weight they have beside each other; exact, and the same when repeated."""
+    def _reweigh(self, open_round: OpenRound, weights: Mapping[str, float]) -> None:
+        """Reweigh the updates of a full buffer relative to each other; exact and idempotent."""
         for device, weight in weights.items():
-            folded = live.folded.get(device)
+            folded = open_round.folded.get(device)
             if folded is not None and folded.weight != weight:
-                live.unfold(self.model_files, folded)
-                live.fold(self.model_files, replace(folded, weight=weight))
+                open_round.unfold(self.model_files, folded)
+                open_round.fold(self.model_files, replace(folded, weight=weight))
 
-    async def _shares(self, live: OpenRound, missing: dict[str, Participation]) -> list[Partial]:
-        """Shares of living replicas that hold only delivered updates missing here; waits for them a while."""
+    async def _shares(self, open_round: OpenRound, missing: dict[str, Participation]) -> list[Partial]:
+        """Return live replicas' shares of only delivered updates missing here; wait up to `PARTIAL_WAIT_SECONDS`."""
         if self.database.is_sqlite:
             return []
         deadline = self.clock.now() + PARTIAL_WAIT_SECONDS
@@ -155,7 +168,7 @@ class Closer:
             now = self.clock.now()
             async with self.database.reading() as tx:
                 alive = await self.leases.living(tx) - {self.replica}
-                partials = await sums.list_partials(tx, live.task.id, live.round.number)
+                partials = await sums.list_partials(tx, open_round.task.id, open_round.round.number)
             others = [p for p in partials if p.replica != self.replica and p.devices]
             usable = [p for p in others if missing.keys() >= set(p.devices)]
             awaited = {p.replica for p in missing.values()} & alive - {p.replica for p in partials}
@@ -164,38 +177,42 @@ class Closer:
             await asyncio.sleep(0.05)
 
     def _conclude(
-        self, live: OpenRound, everybody: list[Participation], states: Mapping[int, Model]
-    ) -> tuple[Made, dict[str, float], dict[str, str]]:
-        """New models, what the strategy found, and which updates stand out and why. Runs in a worker thread."""
-        made = make(self.model_files, live, everybody, states)
-        odd = live.strategy.combination.flagged(everybody, self.model_files.layout(*live.bases[0]).elements)
-        return made, live.strategy.combination.metrics(everybody, live.sums()), odd
+        self, open_round: OpenRound, participations: list[Participation], states: Mapping[int, Model]
+    ) -> tuple[NewModels, dict[str, float], dict[str, str]]:
+        """Return new models, the strategy's metrics, and suspicious updates with reasons. Runs in a worker thread."""
+        new_models = build_models(self.model_files, open_round, participations, states)
+        suspicious = open_round.strategy.combination.flagged(
+            participations, self.model_files.layout(*open_round.bases[0]).elements
+        )
+        return new_models, open_round.strategy.combination.metrics(participations, open_round.sums()), suspicious
 
     async def store(
         self,
         task: Task,
         round_: Round,
-        everybody: list[Participation],
-        ruled: list[Participation],
-        made: Made,
+        participations: list[Participation],
+        changed: list[Participation],
+        new_models: NewModels,
         metrics: dict[str, float],
-        odd: dict[str, str],
+        suspicious: dict[str, str],
     ) -> None:
-        """Writes what a round made, and moves it to settling, in one transaction."""
+        """Write the outcome of a round, and move it to settling, in one transaction."""
         now = self.clock.now()
-        fresh = {line: Model(task.id, line, round_.number, digest, size, now) for line, digest, size in made.models}
+        fresh = {
+            line: Model(task.id, line, round_.number, digest, size, now) for line, digest, size in new_models.models
+        }
         states = [
             Model(task.id, models.state_line(line), round_.number, digest, size, now)
-            for line, digest, size in made.states
+            for line, digest, size in new_models.states
         ]
-        silent = [p for p in everybody if p.state is ParticipationState.ASSIGNED]
+        silent = [p for p in participations if p.state is ParticipationState.ASSIGNED]
         rejected = [replace(p, state=ParticipationState.REJECTED) for p in silent if p.refused]
         dropped = [p.device_id for p in silent if not p.refused]
         busy: list[str] = []
         if task.specification.buffering is not None:
             busy, dropped = dropped, []
         async with self.database.writing() as tx:
-            await demand(tx, round_)
+            await require_lease(tx, round_)
             current = {m.line: m for m in await models.latest_models(tx, task.id, before=round_.number)} | fresh
             moved = await rounds.change_round(
                 tx,
@@ -209,28 +226,28 @@ class Closer:
             if not moved:
                 return
             await models.add_models(tx, [*fresh.values(), *states])
-            await evaluation.record(tx, task, round_, everybody, now)
-            await rounds.rule(tx, [*ruled, *rejected])
+            await evaluation.record(tx, task, round_, participations, now)
+            await rounds.rule(tx, [*changed, *rejected])
             await rounds.mark(tx, task.id, round_.number, dropped, state=ParticipationState.DROPPED, note=SILENT)
             await rounds.mark(tx, task.id, round_.number, busy, state=ParticipationState.IDLE, note=AT_WORK)
             partials = set() if self.database.is_sqlite else await sums.drop_partials(tx, task.id, round_.number)
             if task.specification.has_secure_sums:
                 await sum_sessions.end_sessions(tx, task.id, round_.number, SumState.SETTLING, only=[SumState.CLOSING])
             await tasks.change_task(tx, task.id)
-            count = sum(p.state is ParticipationState.DELIVERED for p in everybody)
-            told = [
-                (EventKind.ROUND_CLOSED, f"{count} of {len(everybody)} devices delivered", ""),
-                *((EventKind.ROUND_COMBINED, sentence, "") for sentence in made.told),
+            count = sum(p.state is ParticipationState.DELIVERED for p in participations)
+            entries = [
+                (EventKind.ROUND_CLOSED, f"{count} of {len(participations)} devices delivered", ""),
+                *((EventKind.ROUND_COMBINED, sentence, "") for sentence in new_models.summaries),
                 *((EventKind.DEVICE_DROPPED, SILENT, device) for device in dropped),
-                *((EventKind.UPDATE_SUSPICIOUS, why, device) for device, why in odd.items()),
+                *((EventKind.UPDATE_SUSPICIOUS, why, device) for device, why in suspicious.items()),
                 *(
                     (EventKind.ROUND_WARNED, why, "")
                     for why in strategy_for(task.specification).combination.convergence_warnings(metrics)
                 ),
-                *((_EVENT_OF[p.state], p.note, p.device_id) for p in ruled if p.state in _EVENT_OF),
+                *((_EVENT_OF[p.state], p.note, p.device_id) for p in changed if p.state in _EVENT_OF),
             ]
-            happened = (Event(task.id, now, kind, message, round_.number, device) for kind, message, device in told)
-            await tasks.add_events(tx, *happened)
+            events = (Event(task.id, now, kind, message, round_.number, device) for kind, message, device in entries)
+            await tasks.add_events(tx, *events)
             tx.after_commit(lambda: ROUND_SECONDS.observe(max(0.0, now - round_.opened_at)))
         await self._discard(partials)
 
@@ -242,28 +259,28 @@ class Closer:
             await self.model_files.blobs.delete_all(unused)
 
 
-def mean_metrics(everybody: list[Participation], lines: int = 1) -> dict[str, float]:
-    """Means of the delivered metrics by samples measured; with several model lines each line's too: "loss[0]"."""
-    told = [p for p in everybody if p.state is ParticipationState.DELIVERED and p.metrics]
-    split = {p.device_id: figures.split(p.metrics, float(p.samples)) for p in told}
+def mean_metrics(participations: list[Participation], lines: int = 1) -> dict[str, float]:
+    """Average the delivered metrics by samples measured; with several model lines also for each line: "loss[0]"."""
+    measured = [p for p in participations if p.state is ParticipationState.DELIVERED and p.metrics]
+    split = {p.device_id: figures.split(p.metrics, float(p.samples)) for p in measured}
     weights = figures.counted({device: samples for device, (samples, _) in split.items()})
-    parts = [(weights[p.device_id], split[p.device_id][1]) for p in told]
+    parts = [(weights[p.device_id], split[p.device_id][1]) for p in measured]
     if lines > 1:
-        by_line = zip(told, parts, strict=True)
+        by_line = zip(measured, parts, strict=True)
         parts += [(w, {f"{name}[{p.model_index}]": value for name, value in m.items()}) for p, (w, m) in by_line]
     return figures.means(parts)
 
 
-def _without(everybody: list[Participation], refused: Mapping[str, str]) -> list[Participation]:
+def _without(participations: list[Participation], refused: Mapping[str, str]) -> list[Participation]:
     rejected = ParticipationState.REJECTED
     return [
         replace(p, state=rejected, note=f"rejected: {refused[p.device_id]}") if p.device_id in refused else p
-        for p in everybody
+        for p in participations
     ]
 
 
 def delivery_of(p: Participation) -> Delivery:
-    """What a participant has delivered."""
+    """Return the delivery that a participation records."""
     return Delivery(
         p.task_id,
         p.round,

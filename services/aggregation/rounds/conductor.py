@@ -3,14 +3,14 @@
     created → running → finished | failed | cancelled
                  │
                  └─ round n:  open → closing → settling → done, then round n + 1
-                                └─ quorum missed or somebody lost: opened again (attempt + 1), or the task fails
+                                └─ quorum missed or a relay lost: open again (attempt + 1), or the task fails
 
-Each step ends in one transaction that checks the state it started from. Kill the process anywhere: the next start takes
-the step again. With several replicas on PostgreSQL all of them conduct; whoever's transaction comes first makes the
-step, the others notice and go on. One at a time closes and settles a round, by a lease.
+Each step ends in one transaction that checks the state it started from. Kill the process anywhere: the next start
+repeats the step. With several replicas on PostgreSQL all of them conduct; the first transaction to commit makes the
+step, the others see the new state and go on. A lease lets one replica at a time close and settle a round.
 
-A task ends by a rule of its own and never by a fault: whatever goes wrong, the round is read again. Only a refusal that
-repeats itself while nothing has changed ends a task, since it would do so for ever.
+Faults never end a task: the conductor reads the round again and retries. Only a refusal that repeats
+`REFUSALS_BEFORE_FAILURE` times while the task has not changed ends it, since it would repeat for ever.
 """
 
 from __future__ import annotations
@@ -44,37 +44,37 @@ from services.kit.rpc.service_clients import ServiceClients
 from services.kit.runtime.clock import Clock
 
 REFUSALS_BEFORE_FAILURE = 3
-"""So often the same refusal must come, with nothing changed in between, before it ends a task."""
+"""Equal refusals in a row, with the task unchanged, that end it."""
 FIRST_BACKOFF_SECONDS = 0.1
 LONGEST_BACKOFF_SECONDS = 3.0
 TEMPORARY = (Unavailable, UpstreamFault, Unauthenticated, PermissionDenied)
-"""What says nothing about the task: somebody is away, failed, or has a certificate that will be mended."""
+"""Transient errors: retry, never fail the task."""
 WAIT_FOR_WORTHS_SECONDS = 5.0
-"""How often a round that waits for its evaluator looks at the clock; an evaluator that ends rings."""
+"""Poll interval of a round that waits for its evaluator; an evaluator that finishes notifies at once."""
 READ_ALL_SECONDS = 2.0
-"""How often open rounds are read again, whether or not another replica rang."""
+"""Interval at which a replica rereads its open rounds even without a notification."""
 ROUND = "round:"
-"""What rings when a replica has taken an update of a task; the task and the replica follow."""
+"""Prefix of the notification that a replica stored an update: `round:<task>:<replica>`."""
 _log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Refusals:
-    """The same refusal, over and over while nothing changed; `doom` says when it was often enough to end a task."""
+    """Count of equal refusals in a row while the task did not change."""
 
     reason: str = ""
     revision: int = 0
     message: str = ""
     count: int = 0
 
-    def and_one(self, error: CoterieError, revision: int) -> Refusals:
-        """With one more; another one, or one of another state, begins anew."""
+    def add(self, error: CoterieError, revision: int) -> Refusals:
+        """Add a refusal; a different one, or one at another revision, starts the count at 1."""
         same = (self.reason, self.revision) == (error.reason, revision)
         return Refusals(error.reason, revision, error.message, self.count + 1 if same else 1)
 
     @property
-    def doom(self) -> str:
-        """Why the task ends; empty while it may go on."""
+    def failure_reason(self) -> str:
+        """Return why the task must end; empty while it may go on."""
         return f"{self.reason}: {self.message}" if self.count >= REFUSALS_BEFORE_FAILURE else ""
 
 
@@ -88,7 +88,7 @@ class Conductor:
     opener: Opener
     closer: Closer
     settler: Settler
-    tending: RoundMonitor
+    monitor: RoundMonitor
     unmasking: Unmasking
     measuring: Measuring
     notifier: Notifier
@@ -102,22 +102,22 @@ class Conductor:
     _all_read_at: float = 0.0
 
     async def start(self) -> None:
-        """Takes up every unfinished task; on PostgreSQL, watches for what other replicas do."""
+        """Take up every unfinished task; on PostgreSQL, watch the other replicas."""
         await self._take_up()
         if not self.database.is_sqlite:
             self._poller = asyncio.create_task(self._watch_others())
 
     async def stop(self) -> None:
-        """Stops conducting; nothing is lost."""
+        """Stop conducting; the database has everything needed to go on."""
         workers = [*self._running.values(), *([self._poller] if self._poller else [])]
         for worker in workers:
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
 
     def take_up(self, task_id: str) -> None:
-        """Conducts a task from now on, or wakes its conductor."""
+        """Start conducting a task, or wake its conductor."""
         if task_id not in self._running or self._running[task_id].done():
-            # In a context of its own: the conductor acts for the platform, not for whoever started the task.
+            # A fresh context: the conductor acts for the platform, not for the principal who started the task.
             self._running[task_id] = asyncio.create_task(self._conduct(task_id), context=Context())
         self.notifier.notify(f"task:{task_id}")
 
@@ -133,13 +133,13 @@ class Conductor:
             try:
                 seen = await self._look_around(seen)
             except Unavailable:
-                _log.warning("database away, watching again soon")
+                _log.warning("database unavailable, retrying the watch of other replicas")
             except Exception:
-                _log.exception("watching other replicas failed, and is tried again")
+                _log.exception("watching other replicas failed, retrying")
             await asyncio.sleep(self.poll_seconds)
 
     async def _look_around(self, seen: dict[str, int]) -> dict[str, int]:
-        """Shows this replica alive, takes up tasks that others moved on, and notes what was delivered to others."""
+        """Record a heartbeat, take up tasks that other replicas moved on, and read updates that others stored."""
         async with self.database.writing() as tx:
             await sums.see_replica(tx, self.replica, self.clock.now())
             result = await tasks.revisions(tx)
@@ -147,16 +147,16 @@ class Conductor:
         moved = {task_id for task_id, revision in result.items() if seen.get(task_id) != revision}
         for task_id in moved:
             self.take_up(task_id)
-        told = [key.split(":", 1) for key in self.replica_notifier.take()]
-        heard = {task_id for task_id, replica in told if replica != self.replica}
+        notified = [key.split(":", 1) for key in self.replica_notifier.take()]
+        heard = {task_id for task_id, replica in notified if replica != self.replica}
         now, due = self.clock.now(), set(self.open_rounds.by_task)
         if now < self._all_read_at + READ_ALL_SECONDS and self.replica_notifier.heard.is_set():
             due &= heard | moved
         else:
-            self._all_read_at = now  # for a ring that was lost
-        for live in [self.open_rounds.by_task[task_id] for task_id in due] if not alone else ():
-            await self.open_rounds.refresh(live)
-            self.notifier.notify(f"task:{live.task.id}")
+            self._all_read_at = now  # a notification may have been lost
+        for open_round in [self.open_rounds.by_task[task_id] for task_id in due] if not alone else ():
+            await self.open_rounds.refresh(open_round)
+            self.notifier.notify(f"task:{open_round.task.id}")
         return result
 
     # --- one task ----------------------------------------------------------------------------------------------------
@@ -164,10 +164,10 @@ class Conductor:
     async def _conduct(self, task_id: str) -> None:
         backoff, refusals = FIRST_BACKOFF_SECONDS, Refusals()
         while True:
-            with self.notifier.subscribe(f"task:{task_id}") as sleeper:
+            with self.notifier.subscribe(f"task:{task_id}") as subscription:
                 try:
-                    if refusals.doom:
-                        await self._end(task_id, TaskState.FAILED, refusals.doom)
+                    if refusals.failure_reason:
+                        await self._end(task_id, TaskState.FAILED, refusals.failure_reason)
                     with STEP_SECONDS.time():
                         pause = await self._step(task_id)
                     backoff, refusals = FIRST_BACKOFF_SECONDS, Refusals()
@@ -178,15 +178,15 @@ class Conductor:
                     self.open_rounds.forget(task_id)
                     return
                 if pause:
-                    await sleeper.wait(pause)
+                    await subscription.wait(pause)
 
     async def _after(self, task_id: str, error: Exception, refusals: Refusals) -> Refusals:
-        """What was refused so far, with what has just gone wrong."""
+        """Log an error of a step; return the refusals counted with it."""
         STEP_FAULTS_TOTAL.labels(error.reason if isinstance(error, CoterieError) else "unexpected").inc()
         if not isinstance(error, CoterieError):
-            _log.error("step failed, and is tried again", task=task_id, exc_info=error)
+            _log.error("step failed, retrying", task=task_id, exc_info=error)
             return Refusals()
-        _log.warning("step waits", task=task_id, reason=error.reason, message=error.message)
+        _log.warning("step refused, retrying", task=task_id, reason=error.reason, message=error.message)
         if isinstance(error, TEMPORARY):
             return Refusals()
         try:
@@ -194,10 +194,10 @@ class Conductor:
                 task = await tasks.find_task(tx, task_id)
         except Unavailable:
             return Refusals()
-        return refusals.and_one(error, -1 if task is None else task.revision)
+        return refusals.add(error, -1 if task is None else task.revision)
 
     async def _step(self, task_id: str) -> float | None:
-        """Makes one step; seconds to wait before the next, or None when the task needs no more conducting."""
+        """Make one step; return seconds until the next, or None when the task needs no more conducting."""
         async with self.database.reading() as tx:
             task = await tasks.find_task(tx, task_id)
             round_ = await rounds.find_round(tx, task_id, task.round) if task is not None else None
@@ -239,13 +239,13 @@ class Conductor:
                 task.id,
                 TaskState.FAILED,
                 f"fewer than {need} devices are enrolled and active ({enrolled} are enrolled, {task.round} rounds are "
-                f"done); none came in {patience:.0f} s",
+                f"done); no more enrolled within {patience:.0f} s",
             )
             return 0.0
         return 0.5
 
     async def _enough(self, task: Task) -> str:
-        """Why the task needs no further round; empty when it does."""
+        """Return why the task needs no further round; empty when it does."""
         stop, is_last = task.specification.stop, task.round >= task.specification.rounds
         if stop is None:
             return f"all {task.round} rounds are done" if is_last else ""
@@ -257,8 +257,8 @@ class Conductor:
         return f"{reason}; {task.round} of {task.specification.rounds} rounds are done" if reason else ""
 
     async def _tend(self, task: Task, round_: Round) -> float:
-        """Watches an open round until it must close, open again or fail."""
-        result = await self.tending.tend(await self.open_rounds.load(task, round_), round_)
+        """Watch an open round until it must close, open again or fail."""
+        result = await self.monitor.step(await self.open_rounds.load(task, round_), round_)
         if result.failure:
             await self._end(task.id, TaskState.FAILED, result.failure)
         elif result.reopened:
@@ -266,14 +266,14 @@ class Conductor:
         return result.pause
 
     async def _close(self, task: Task, round_: Round) -> float:
-        live, held = await self.open_rounds.load(task, round_), await self.leases.take(round_)
+        open_round, held = await self.open_rounds.load(task, round_), await self.leases.take(round_)
         if held is None:
-            await self.closer.publish_partial(live)
+            await self.closer.publish_partial(open_round)
             return self.poll_seconds
-        live.round = held
-        if live.is_secure:
-            await self.unmasking.close(live)
-        elif not await self.closer.close(live):
+        open_round.round = held
+        if open_round.is_secure:
+            await self.unmasking.close(open_round)
+        elif not await self.closer.close(open_round):
             self.open_rounds.forget(task.id)
         return 0.0
 
@@ -293,7 +293,7 @@ class Conductor:
 
     async def _release(self, task: Task) -> float:
         await self.clients.ledger.ReleaseEscrow(pricing.ReleaseEscrowRequest(task_id=task.id))
-        pause = await self.settler.tell_last_verdicts(task)
+        pause = await self.settler.record_last_verdicts(task)
         if pause > 0.0:
             return pause
         await self.settler.clear(task)
@@ -305,4 +305,4 @@ class Conductor:
         async with self.database.writing() as tx:
             await end_task(tx, task_id, state, reason, self.clock.now())
         self.open_rounds.forget(task_id)
-        self.notifier.notify(f"events:{task_id}")  # whoever waits for them, though no round is open any more
+        self.notifier.notify(f"events:{task_id}")  # long polls wait for events even with no open round

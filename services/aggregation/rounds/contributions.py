@@ -1,8 +1,8 @@
-"""Valuing a round: which coalitions its publisher is asked about, and their models, without training anew.
+"""Value a round: the coalitions its publisher evaluates, and their models, without training again.
 
-Every update is a row of whole numbers, the very terms of the round's sum, so a coalition's sum is exact: the model of
-everybody has the bits of the round's own, and leaving a device out is a subtraction. Where updates went into secure
-sums the rows are these sums, and a sum's value is shared out among its devices by their weights in it.
+Every update is a row of integers, the terms of the round's sum, so a coalition's sum is exact: the grand coalition has
+the round's own bits, and removing a device is a subtraction. With secure sums the rows are these sums, and the devices
+of a sum share its value by their weights in it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from services.aggregation.strategies.base import VISIBLE
 
 Vector = npt.NDArray[np.float64]
 IN_MEMORY = 1 << 24
-"""Numbers of all updates together that are held in memory; more lie in a nameless file."""
+"""Elements of all updates together that stay in memory; more go into an unnamed temporary file."""
 BATCH_BYTES = 64 << 20
 BATCH_MODELS = 64
 EVALUATIONS = 2000
@@ -41,12 +41,12 @@ EVALUATIONS = 2000
 
 @dataclass(slots=True)
 class Valuation:
-    """A round that is being valued.
+    """A round under valuation.
 
     Attributes
     ----------
-    players : whose updates are valued together, each device with its part of what they are worth.
-    change : elements from here to there of the mean change of some of the players, as the round's sum would make it.
+    players : for each player, its devices with their shares of its value.
+    change : (players, start, stop) → elements of these players' mean change, as the round's sum would make it.
     """
 
     players: list[dict[str, float]]
@@ -62,7 +62,7 @@ class Valuation:
 
     @property
     def seen(self) -> str:
-        """What the server sees and values, in words."""
+        """Describe what the server sees and values."""
         devices = sum(map(len, self.players))
         if devices == len(self.players):
             return f"{devices} updates, as the server sees them,"
@@ -71,13 +71,13 @@ class Valuation:
             "of its sum's value by its weight there),"
         )
 
-    def shared(self, found: Contributions) -> dict[str, tuple[float, float]]:
-        """(value, error) of every device."""
-        pairs = zip(self.players, found.values.tolist(), found.errors.tolist(), strict=True)
+    def shared(self, delivered: Contributions) -> dict[str, tuple[float, float]]:
+        """Return (value, error) of every device."""
+        pairs = zip(self.players, delivered.values.tolist(), delivered.errors.tolist(), strict=True)
         return {device: (part * value, part * error) for parts, value, error in pairs for device, part in parts.items()}
 
     def ask(self) -> tuple[str, int, int]:
-        """Digest, size and number of the next models to be evaluated, stored; ("", 0, 0) when all is known."""
+        """Store the next models to evaluate; return digest, size and count, ("", 0, 0) when all are known."""
         masks = self.inquiry.questions()[: max(1, min(BATCH_MODELS, BATCH_BYTES // self.base[1]))]
         if not masks:
             return "", 0, 0
@@ -86,7 +86,7 @@ class Valuation:
         return digest, size, len(masks)
 
     def _models(self, masks: Sequence[Mask]) -> Iterator[bytes]:
-        """A file with the models of these coalitions, stacked."""
+        """Yield a file with the stacked models of these coalitions."""
         layout = self.layout
         yield _header(layout, len(masks))
         for tensor in layout.tensors:
@@ -101,7 +101,7 @@ class Valuation:
         return self.model_files.blobs.read(self.base[0], start, length)
 
     def _change(self, mask: Mask, start: int, stop: int) -> Vector:
-        """The mean change of a coalition; nobody changes nothing."""
+        """Return the mean change of a coalition; zero for the empty one."""
         chosen = members(mask)
         return self.change(chosen, start, stop) if chosen else np.zeros(stop - start)
 
@@ -110,25 +110,25 @@ def begin(
     model_files: ModelFiles,
     task: Task,
     round_: Round,
-    everybody: Sequence[Participation],
+    participations: Sequence[Participation],
     base: tuple[str, int],
     evaluations: int,
 ) -> Valuation:
-    """Takes a round up, with every visible update as a player; call from a worker thread."""
-    found = sorted(
-        (p for p in everybody if p.state is ParticipationState.DELIVERED and p.form in VISIBLE),
+    """Begin the valuation of a round, with every visible update as a player; call from a worker thread."""
+    delivered = sorted(
+        (p for p in participations if p.state is ParticipationState.DELIVERED and p.form in VISIBLE),
         key=lambda p: p.device_id,
     )
-    live = OpenRound(task, round_, everybody, [base])
+    open_round = OpenRound(task, round_, participations, [base])
     layout = model_files.layout(*base)
-    terms = _room(len(found), layout.elements)
+    terms = _room(len(delivered), layout.elements)
     units = []
-    for row, participation in zip(terms, found, strict=True):
-        alone = Accumulator(layout, round_.scale, len(everybody))
+    for row, participation in zip(terms, delivered, strict=True):
+        alone = Accumulator(layout, round_.scale, len(participations))
         try:
             delivery = delivery_of(participation)
             read = UpdateReader(model_files.blobs, delivery)
-            is_sum, discount = participation.form is Form.SUM, live.discount(participation.staleness)
+            is_sum, discount = participation.form is Form.SUM, open_round.discount(participation.staleness)
             alone.fold(read.layout(), read, delivery.weight, is_sum=is_sum, discount=discount)
             np.concatenate(list(alone.pieces()), out=row)
             units.append(alone.weight_units)
@@ -139,31 +139,31 @@ def begin(
         total = terms[chosen, start:stop].sum(axis=0)
         return np.asarray(total / 2.0**round_.scale / weight_of(sum(units[i] for i in chosen)))
 
-    inquiry = _inquiry(task, round_, len(found), evaluations)
-    return Valuation([{p.device_id: 1.0} for p in found], inquiry, model_files, base, change)
+    inquiry = _inquiry(task, round_, len(delivered), evaluations)
+    return Valuation([{p.device_id: 1.0} for p in delivered], inquiry, model_files, base, change)
 
 
 def begin_sums(
     model_files: ModelFiles,
     task: Task,
     round_: Round,
-    everybody: Sequence[Participation],
+    participations: Sequence[Participation],
     sum_sessions: Iterable[SumSession],
     base: tuple[str, int],
     evaluations: int,
 ) -> Valuation:
-    """Takes a round of secure sums up, with every opened sum as a player."""
-    by_device = {p.device_id: p for p in everybody}
-    told, counts = (
+    """Begin the valuation of a round of secure sums, with every unmasked sum as a player."""
+    by_device = {p.device_id: p for p in participations}
+    unmasked, counts = (
         [session for session in sum_sessions if session.opened],
         strategy_for(task.specification).secure_sums.extra_elements,
     )
-    rows = OpenedSums(model_files.blobs, [opened_sum(session, by_device, counts) for session in told])
+    rows = OpenedSums(model_files.blobs, [opened_sum(session, by_device, counts) for session in unmasked])
     players = []
-    for session in told:
+    for session in unmasked:
         weights = {device: by_device[device].weight for device, _ in session.surviving}
         players.append({device: weight / sum(weights.values()) for device, weight in weights.items()})
-    inquiry = _inquiry(task, round_, len(told), evaluations)
+    inquiry = _inquiry(task, round_, len(unmasked), evaluations)
     return Valuation(players, inquiry, model_files, base, lambda some, start, stop: rows.only(some).mean(start, stop))
 
 

@@ -1,4 +1,4 @@
-"""The end of a task: its state, its open round and the event, in the caller's transaction."""
+"""End a task: its state, its open round and the event, in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EVENT_OF = {
 
 
 async def end_task(tx: Tx, task_id: str, state: TaskState, reason: str, now: float) -> None:
-    """Ends a task that has not ended; its present round fails unless it is done."""
+    """End a task that has not ended; its current round fails unless it is done."""
     task = await tasks.find_task(tx, task_id, lock=True)
     if task is None or task.ended:
         return

@@ -1,8 +1,8 @@
 """Measuring model versions: what comes with updates, what a fixed panel measures, and the last version of a task.
 
-A round's devices measure the model they begin with and send the figures with their updates. Where devices are drawn by
-lot, the panel's others are asked to measure the same version beside the round; when a task is about to end, everybody
-of its last round is asked once more, without an update, so that the last version is measured as well.
+A round's devices measure the model they start from and send the metrics with their updates. Where devices are drawn by
+lot, the other devices of the panel measure the same version beside the round; when a task is about to end, the devices
+of its last round measure once more, without an update, so that the last version is measured as well.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from services.kit.rpc.parameters import struct_of
 from services.kit.runtime.clock import SharedClock
 
 LEAST_SECONDS, MOST_SECONDS = 5.0, 60.0
-"""How long the last version is waited for: twice as long as its round took, within these."""
+"""Bounds of the wait for measurements of the last version, which is twice the duration of its round."""
 LOOK_SECONDS = 0.25
 
 
 def has_versions(spec: TaskSpecification) -> bool:
-    """Whether the server makes model versions, which somebody can measure."""
+    """Whether the server makes model versions that devices can measure."""
     return strategy_for(spec).delivery.form is not Form.REPORT
 
 
 def is_asked(spec: TaskSpecification) -> bool:
-    """Whether devices may be asked to measure a version: beside secure sums no figure of one device is taken."""
+    """Whether the platform asks devices to measure versions: not with secure sums, which hide each device's metrics."""
     return has_versions(spec) and not SumRules.of(spec.parameters).secure
 
 
-async def record(tx: Tx, task: Task, round_: Round, everybody: Sequence[Participation], now: float) -> None:
-    """Keeps the figures that came with a round's updates where they belong: with the versions they are of."""
+async def record(tx: Tx, task: Task, round_: Round, participations: Sequence[Participation], now: float) -> None:
+    """Store the metrics that came with a round's updates with the versions they measure."""
     if not has_versions(task.specification):
         return
-    told = [p for p in everybody if p.state is ParticipationState.DELIVERED and p.metrics]
-    measured = [_measurement(p, now) for p in told]
+    reports = [p for p in participations if p.state is ParticipationState.DELIVERED and p.metrics]
+    measured = [_measurement(p, now) for p in reports]
     await measurements.add_measurements(tx, measured)
     await summarise(tx, task, {item.version for item in measured} | {round_.number - 1})
 
@@ -59,14 +59,16 @@ def _measurement(p: Participation, now: float) -> Measurement:
 
 
 async def summarise(tx: Tx, task: Task, versions: Collection[int]) -> None:
-    """Reckons what is known of these versions anew, and which version is the best."""
-    told = {version: await measurements.list_of_version(tx, task.id, version) for version in sorted(versions)}
-    enrolled = await tasks.list_enrolments(tx, task.id) if any(told.values()) else []
-    here = [e for e in enrolled if e.state is EnrolmentState.ACTIVE]
-    voters = Voters({e.device_id: e.owner_id for e in enrolled}, {e.device_id for e in here})
+    """Recompute the metrics of these versions, and which version is the best."""
+    measured_versions = {
+        version: await measurements.list_of_version(tx, task.id, version) for version in sorted(versions)
+    }
+    enrolled = await tasks.list_enrolments(tx, task.id) if any(measured_versions.values()) else []
+    active = [e for e in enrolled if e.state is EnrolmentState.ACTIVE]
+    voters = Voters({e.device_id: e.owner_id for e in enrolled}, {e.device_id for e in active})
     draws, seed = task.specification.draws, task.specification.seed
-    panel = draw_panel((e.device_id for e in here if e.measures), seed) if draws else set()
-    for version, measured in told.items():
+    panel = draw_panel((e.device_id for e in active if e.measures), seed) if draws else set()
+    for version, measured in measured_versions.items():
         common = agreed(measured, voters, lambda name: _better(task, name), panel)
         for line in sorted({item.line for item in measured}):
             result = figures([item for item in measured if item.line == line], panel)
@@ -75,13 +77,13 @@ async def summarise(tx: Tx, task: Task, versions: Collection[int]) -> None:
 
 
 def _better(task: Task, name: str) -> str:
-    """Which way a figure gets better."""
+    """Return which direction of a metric is better: "up" or "down"."""
     stop = task.specification.stop
     return stop.direction if stop is not None and stop.metric == name else better_of(name)
 
 
 async def choose_best(tx: Tx, task: Task) -> None:
-    """Notes the best version so far, where the task says what is better."""
+    """Store the best version so far, where the task has a stop rule."""
     stop = task.specification.stop
     best = None if stop is None else stop.best(await measurements.series(tx, task.id, stop.metric))
     if best is not None:
@@ -90,7 +92,7 @@ async def choose_best(tx: Tx, task: Task) -> None:
 
 @dataclass(slots=True)
 class Asked:
-    """Devices that are asked to measure a version, each with its work."""
+    """Work items of the devices asked to measure a version."""
 
     version: int
     items: dict[str, pb.WorkItem]
@@ -98,7 +100,7 @@ class Asked:
 
 @dataclass(slots=True)
 class Measuring:
-    """Asks devices to measure versions; the answers are rows, so that nothing is lost with this object."""
+    """Ask devices to measure versions; their measurements are rows, so a restart loses none."""
 
     database: Database
     notifier: Notifier
@@ -106,7 +108,7 @@ class Measuring:
     asked: dict[str, Asked] = field(default_factory=dict)
 
     def items(self, device_id: str, task_ids: Sequence[str]) -> list[pb.WorkItem]:
-        """What a device is asked to measure."""
+        """Return the open measuring work of a device."""
         return [
             asked.items[device_id]
             for task_id, asked in self.asked.items()
@@ -114,17 +116,17 @@ class Measuring:
         ]
 
     def answered(self, task_id: str, version: int, device_id: str) -> None:
-        """Takes note of an answer."""
+        """Remove the work item of a device that has measured."""
         asked = self.asked.get(task_id)
         if asked is not None and asked.version == version:
             asked.items.pop(device_id, None)
 
     def forget(self, task_id: str) -> None:
-        """Asks nobody of a task any more."""
+        """Withdraw all measuring work of a task."""
         self.asked.pop(task_id, None)
 
-    async def beside(self, task: Task, round_: Round, taking_part: Mapping[str, object]) -> None:
-        """Asks the panel's devices that do not take part in a round to measure the version it begins with."""
+    async def ask_panel(self, task: Task, round_: Round, taking_part: Mapping[str, object]) -> None:
+        """Ask the panel's devices outside a round to measure the version it starts from."""
         if not (task.specification.draws and is_asked(task.specification)):
             return
         async with self.database.reading() as tx:
@@ -132,7 +134,7 @@ class Measuring:
             await self._ask(tx, task, round_.number - 1, enrolled, round_.deadline_at)
 
     async def at_the_end(self, task: Task, last: Round) -> float:
-        """Asks the devices of the last round to measure what it made; seconds to wait, 0 when there is nothing to."""
+        """Ask the devices of the last round to measure its result; return seconds to wait, 0 when done."""
         if not is_asked(task.specification):
             return 0.0
         took = last.done_at - last.opened_at
@@ -159,7 +161,7 @@ class Measuring:
         return 0.0
 
     async def _measuring(self, tx: Tx, task: Task) -> list[Enrolment]:
-        """Devices that measure when asked: of many drawn by lot, the panel."""
+        """Return the active devices that measure; where devices are drawn by lot, the panel."""
         enrolled = await tasks.list_enrolments(tx, task.id, state=EnrolmentState.ACTIVE)
         able = [e for e in enrolled if e.measures]
         if not task.specification.draws:
@@ -193,7 +195,7 @@ def _item(task: Task, model: Model, version: int, until: float) -> pb.WorkItem:
         topology=spec.topology,
         privacy=spec.privacy,
         incentive=spec.incentive,
-        # No update is asked for, but a device believes in no model larger than one may be.
+        # No update is expected, but devices reject models larger than this limit.
         max_update_bytes=model.size_bytes + HEADER_ROOM_BYTES,
         rounds=spec.rounds,
         measure=version,

@@ -1,7 +1,7 @@
-"""Taking updates in: fold first, then commit many at once.
+"""Accept updates: fold each on arrival, then commit many at once.
 
-Each update is checked and folded when it arrives; the database rows of all updates that arrived while the last
-transaction was being written go into the next one. A thousand devices that deliver together cost a few transactions.
+The rows of all updates that arrive during one transaction go into the next. A thousand simultaneous deliveries cost a
+few transactions.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from services.kit.runtime.batcher import Batcher
 from services.kit.runtime.clock import Clock
 
 SMALL_BYTES = 64 << 10
-"""Updates up to this size are folded at once: a thread would cost more than the sum."""
+"""Updates up to this size are folded on the event loop: a thread would cost more than the sum."""
 DELIVERIES_PER_COMMIT = 1000
 
 
 class Intake:
-    """Folds and records deliveries of open rounds."""
+    """Fold and record deliveries of open rounds."""
 
     def __init__(
         self,
@@ -49,54 +49,53 @@ class Intake:
         self._notifier, self._replica_notifier = notifier, replica_notifier
         self._commits = Batcher(self._commit, size=DELIVERIES_PER_COMMIT)
 
-    async def take(self, live: OpenRound, delivery: Delivery) -> Reception:
-        """Folds and records; what became of it. A bad update raises and changes nothing."""
+    async def take(self, open_round: OpenRound, delivery: Delivery) -> Reception:
+        """Fold and record a delivery; return its reception. A bad update raises and changes nothing."""
         try:
             with UPDATE_WAIT_SECONDS.time():
-                outcome = await self._take(live, delivery)
+                outcome = await self._take(open_round, delivery)
         except CoterieError as error:
             UPDATES_TOTAL.labels(error.reason).inc()
             raise
         UPDATES_TOTAL.labels(outcome).inc()
         return outcome
 
-    async def _take(self, live: OpenRound, delivery: Delivery) -> Reception:
-        whole = await self._model_files.ahead(
-            delivery
-        )  # before the lock, which would make all wait for each other's reading
-        async with live.lock:
-            state = live.roster.states.get(delivery.device_id)
-            is_sated = live.is_full or live.has_its_share(delivery.device_id)
+    async def _take(self, open_round: OpenRound, delivery: Delivery) -> Reception:
+        # Before the lock: under it, deliveries would wait for each other's reads.
+        whole = await self._model_files.ahead(delivery)
+        async with open_round.lock:
+            state = open_round.roster.states.get(delivery.device_id)
+            is_sated = open_round.is_full or open_round.has_its_share(delivery.device_id)
             if is_sated and state is ParticipationState.ASSIGNED:
-                return Reception.LATE  # for the next buffer, where it is folded
+                return Reception.LATE  # it is folded into the next buffer
             folded = (
                 state is ParticipationState.ASSIGNED
-                and delivery.device_id not in live.folded
+                and delivery.device_id not in open_round.folded
                 and delivery.form is not Form.REPORT
             )
             if folded:
-                delivery = await self._fold(live, delivery, whole)
+                delivery = await self._fold(open_round, delivery, whole)
         try:
-            outcome = await self._commits.add((live, delivery))
+            outcome = await self._commits.add((open_round, delivery))
         except BaseException:
             if folded:
-                await self._take_back(live, delivery)
+                await self._take_back(open_round, delivery)
             raise
-        # Repeated while it still counts as pending: an earlier commit succeeded although its answer was lost.
-        states = live.roster.states
+        # REPEATED while still pending here: an earlier commit succeeded although its reply was lost.
+        states = open_round.roster.states
         pending = states.get(delivery.device_id) is ParticipationState.ASSIGNED
         if outcome is Reception.ACCEPTED or (outcome is Reception.REPEATED and pending):
             states[delivery.device_id] = ParticipationState.DELIVERED
-            live.roster.record_reports(delivery.device_id, delivery.members)
-            live.notice()
-            if live.roster.relayed_by or live.is_full or not live.is_waiting:
+            open_round.roster.record_reports(delivery.device_id, delivery.members)
+            open_round.notice()
+            if open_round.roster.relayed_by or open_round.is_full or not open_round.is_waiting:
                 self._notifier.notify(f"task:{delivery.task_id}")
         elif folded:
-            await self._take_back(live, delivery)
+            await self._take_back(open_round, delivery)
         return outcome
 
     async def discard(self, digest: str) -> None:
-        """Forgets a stored update that was not taken, unless something else has the same bytes."""
+        """Delete a stored update that was not accepted, unless another row names the same digest."""
         if not digest:
             return
         async with self._database.reading() as tx:
@@ -104,26 +103,26 @@ class Intake:
         if not needed:
             await self._model_files.blobs.delete(digest)
 
-    async def _fold(self, live: OpenRound, delivery: Delivery, whole: memoryview | None) -> Delivery:
-        """Folds a delivery in; the same with what was found in it."""
+    async def _fold(self, open_round: OpenRound, delivery: Delivery, whole: memoryview | None) -> Delivery:
+        """Fold a delivery; return it with its measurements."""
 
         def fold() -> Delivery:
             if delivery.form is Form.MASKED:
-                return replace(delivery, masked=live.take_masked(self._model_files, delivery, whole))
-            return live.take(self._model_files, delivery, whole)
+                return replace(delivery, masked=open_round.take_masked(self._model_files, delivery, whole))
+            return open_round.take(self._model_files, delivery, whole)
 
-        # The first update of a round also reads the model's layout, and a far store is never read on the loop.
-        here = self._model_files.blobs.is_near and delivery.size_bytes <= SMALL_BYTES
+        # The first update of a round also reads the model's layout; a remote store is never read on the event loop.
+        on_loop = self._model_files.blobs.is_near and delivery.size_bytes <= SMALL_BYTES
         try:
-            return fold() if here else await asyncio.to_thread(fold)
+            return fold() if on_loop else await asyncio.to_thread(fold)
         except (BadUpdate, BadMaskedUpdate) as error:
             await self._note_rejection(delivery, error.message)
             raise
 
-    async def _take_back(self, live: OpenRound, delivery: Delivery) -> None:
-        async with live.lock:
-            if delivery.device_id in live.folded:
-                await asyncio.to_thread(live.unfold, self._model_files, delivery)
+    async def _take_back(self, open_round: OpenRound, delivery: Delivery) -> None:
+        async with open_round.lock:
+            if delivery.device_id in open_round.folded:
+                await asyncio.to_thread(open_round.unfold, self._model_files, delivery)
 
     async def _note_rejection(self, delivery: Delivery, message: str) -> None:
         place, now = (delivery.task_id, delivery.round, delivery.device_id), self._clock.now()
@@ -134,42 +133,47 @@ class Intake:
         self._notifier.notify(f"events:{delivery.task_id}")
 
     async def _commit(self, batch: Sequence[tuple[OpenRound, Delivery]]) -> list[Reception | Exception]:
-        """One transaction for all; an outcome for each, in order."""
+        """Commit a batch in one transaction; return the outcomes in order."""
         groups: dict[tuple[str, int], list[int]] = defaultdict(list)
         for index, (_, delivery) in enumerate(batch):
             groups[delivery.task_id, delivery.round].append(index)
         outcomes: dict[int, Reception | Exception] = {}
         async with self._database.writing() as tx:
             for indices in groups.values():
-                live = batch[indices[0]][0]
-                result = await self._commit_round(tx, live, [batch[i][1] for i in indices])
+                open_round = batch[indices[0]][0]
+                result = await self._commit_round(tx, open_round, [batch[i][1] for i in indices])
                 outcomes |= dict(zip(indices, result, strict=True))
         return [outcomes[i] for i in range(len(batch))]
 
-    async def _commit_round(self, tx: Tx, live: OpenRound, deliveries: list[Delivery]) -> list[Reception | Exception]:
-        """Those of one round, whose row is locked from here on."""
-        task_id, number = live.task.id, live.round.number
+    async def _commit_round(
+        self, tx: Tx, open_round: OpenRound, deliveries: list[Delivery]
+    ) -> list[Reception | Exception]:
+        """Commit the deliveries of one round; locks its row."""
+        task_id, number = open_round.task.id, open_round.round.number
         round_ = await rounds.find_round(tx, task_id, number, lock=True)
         states = await rounds.states_of(tx, task_id, number, [d.device_id for d in deliveries])
-        if round_ is not None and live.roster.relayed_by and round_.attempt != live.round.attempt:
-            # Planned anew while these were looked at: who is in whose sum is another matter now.
-            over = RoundOver(f"round {number} was planned anew meanwhile; ask for work again")
+        if round_ is not None and open_round.roster.relayed_by and round_.attempt != open_round.round.attempt:
+            # Replanned meanwhile: the members of each head's sum may have changed.
+            over = RoundOver(f"round {number} was replanned meanwhile; ask for work again")
             there = {d for d, (state, _) in states.items() if state is ParticipationState.DELIVERED}
             return [Reception.REPEATED if d.device_id in there else over for d in deliveries]
         counted = await _counted(tx, deliveries)
         room = len(deliveries) if round_ is not None and round_.state is RoundState.OPEN else 0
         shares: Counter[str] | None = None
-        if room and live.buffering is not None:
+        if room and open_round.buffering is not None:
             shares = await rounds.delivered_by_owner(tx, task_id, number)
             # A buffer is full with K updates, unless too few of them are trusted for the task's rule.
-            room = max(live.round.quorum - shares.total(), int(live.choice.by_trust and bool(live.unbearable)))
+            room = max(
+                open_round.round.quorum - shares.total(),
+                int(open_round.choice.by_trust and bool(open_round.unbearable)),
+            )
         taken: dict[str, Delivery] = {}
         outcomes: list[Reception | Exception] = []
         sums = await _open_sums(tx, task_id, number, deliveries)
         for delivery in deliveries:
             known = counted.get((delivery.base, delivery.device_id), "")
-            owner = live.roster.owners.get(delivery.device_id, "")
-            has_room = len(taken) < room and (shares is None or shares[owner] < live.most_of_an_owner)
+            owner = open_round.roster.owners.get(delivery.device_id, "")
+            has_room = len(taken) < room and (shares is None or shares[owner] < open_round.most_of_an_owner)
             outcomes.append(_judge(delivery, states, has_room and _belongs(delivery, sums), taken, known))
             if shares is not None and outcomes[-1] is Reception.ACCEPTED:
                 shares[owner] += 1
@@ -182,7 +186,7 @@ class Intake:
 
 
 async def _counted(tx: Tx, deliveries: list[Delivery]) -> dict[tuple[int, str], str]:
-    """Digests of stale deliveries' work that counted before, by round and device; locks what it looks at."""
+    """Return digests already counted for the base rounds of stale deliveries, by round and device; locks these rows."""
     result: dict[tuple[int, str], str] = {}
     for base in {d.base for d in deliveries if d.staleness}:
         devices = [d.device_id for d in deliveries if d.staleness and d.base == base]
@@ -192,7 +196,7 @@ async def _counted(tx: Tx, deliveries: list[Delivery]) -> dict[tuple[int, str], 
 
 
 async def _open_sums(tx: Tx, task_id: str, number: int, deliveries: list[Delivery]) -> set[Place]:
-    """Sums that take masked words now, locked so that none begins to count meanwhile."""
+    """Return the sums that accept masked updates now; locks them, so that none starts closing meanwhile."""
     if not any(delivery.masked is not None for delivery in deliveries):
         return set()
     present = await sum_sessions.latest_sessions(tx, task_id, number, lock=True)
@@ -200,7 +204,7 @@ async def _open_sums(tx: Tx, task_id: str, number: int, deliveries: list[Deliver
 
 
 def _belongs(delivery: Delivery, sums: set[Place]) -> bool:
-    """Whether the sum a delivery was masked for takes it; clear deliveries belong to no sum."""
+    """Whether the sum a delivery was masked for accepts it; clear deliveries belong to no sum."""
     masked = delivery.masked
     if masked is None:
         return delivery.form is not Form.MASKED
@@ -214,9 +218,9 @@ def _judge(
     taken: dict[str, Delivery],
     counted: str,
 ) -> Reception | Exception:
-    """What becomes of one delivery; accepted ones are added to `taken`.
+    """Return the outcome of one delivery; accepted ones are added to `taken`.
 
-    `counted` is the digest of an update that was taken for the same work in an earlier round.
+    `counted` is the digest of an update accepted for the same work in an earlier round.
     """
     if counted:
         return Reception.REPEATED if counted == delivery.digest else _another(delivery)
@@ -239,5 +243,5 @@ def _judge(
 
 def _another(delivery: Delivery) -> AlreadyDelivered:
     return AlreadyDelivered(
-        f"another update of {delivery.device_id} is stored for round {delivery.round}: one a round is taken"
+        f"another update of {delivery.device_id} is stored for round {delivery.round}; send one update a round"
     )

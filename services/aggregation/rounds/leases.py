@@ -1,7 +1,7 @@
-"""Who closes and settles a round: one replica at a time, by a lease whose number every closing transaction checks.
+"""Leases with fencing tokens: one replica at a time closes and settles a round.
 
-A replica that is silent may be dead, stopped or slow, and nobody can tell which. So another one that goes on takes the
-lease with the next number first: whatever the silent one still wants to write carries the old number and is refused.
+A silent replica may be dead, stopped or slow; the others cannot tell. So a replica that takes over first acquires the
+lease with the next fencing number: writes of the silent one carry the old number and are refused.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from services.kit.database.rows import Tx
 from services.kit.runtime.clock import Clock
 
 REPLICA_SILENT_SECONDS = 6.0
-"""A replica unheard of for so long holds no lease that another may not take."""
+"""Time without a heartbeat after which other replicas may take over a replica's leases."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leases:
-    """The leases of this process; one that is started again under the same name begins without any."""
+    """The leases of this process; after a restart under the same name it holds none."""
 
     database: Database
     clock: Clock
@@ -31,7 +31,7 @@ class Leases:
     """Round and number of the lease, by task."""
 
     async def begin(self, round_: Round) -> None:
-        """Moves an open round to closing, with the lease in this replica's hands."""
+        """Move an open round to closing and acquire its lease."""
         async with self.database.writing() as tx:
             fresh = self._next(replace(round_, state=RoundState.CLOSING))
             if await rounds.lend(tx, round_, fresh):
@@ -39,7 +39,7 @@ class Leases:
                 self.held[round_.task_id] = (fresh.number, fresh.fence)
 
     async def take(self, round_: Round) -> Round | None:
-        """The round with a lease of this process, taken over where its holder is gone; None while that one lives."""
+        """Return the round with a lease of this process, taken over from a dead holder; None while the holder lives."""
         if round_.closer == self.replica and self.held.get(round_.task_id) == (round_.number, round_.fence):
             return round_
         async with self.database.writing() as tx:
@@ -52,23 +52,23 @@ class Leases:
         return fresh
 
     async def living(self, tx: Tx) -> set[str]:
-        """Replicas heard of lately."""
+        """Return the replicas with a recent heartbeat."""
         return await sums.list_replicas(tx, self.clock.now() - REPLICA_SILENT_SECONDS)
 
     def _next(self, round_: Round) -> Round:
         return replace(round_, closer=self.replica, fence=round_.fence + 1)
 
     def forget(self, task_id: str) -> None:
-        """The task's present round needs no lease any more."""
+        """Drop the lease of the task's current round."""
         self.held.pop(task_id, None)
 
 
-async def demand(tx: Tx, round_: Round) -> None:
-    """Locks a round for the rest of the transaction, if its lease is still the one that `round_` was read with."""
+async def require_lease(tx: Tx, round_: Round) -> None:
+    """Lock a round for the rest of the transaction; raise `LeaseLost` if its fencing number is not that of `round_`."""
     result = await rounds.find_round(tx, round_.task_id, round_.number, lock=True)
     if result is None or result.fence != round_.fence:
         raise _lost(round_)
 
 
 def _lost(round_: Round) -> LeaseLost:
-    return LeaseLost(f"another replica goes on with round {round_.number} of {round_.task_id}")
+    return LeaseLost(f"another replica took over round {round_.number} of {round_.task_id}")

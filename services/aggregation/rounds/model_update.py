@@ -1,8 +1,7 @@
-"""New models of a closing round: the change by the task's rule, and the step along it.
+"""New models of a closing round: the change by the task's rule, and the optimiser's step along it.
 
-A plain mean is in the round's sums. Every other rule goes through the stored updates themselves, in the order of device
-ids, and leaves the sums alone. All of it follows from what is stored, so a step taken again after a crash gives the
-same bytes.
+The round's sums hold a plain mean. Every other rule reads the stored updates in order of device id and ignores the
+sums. Both depend on stored data alone, so repeating a step after a crash gives the same bytes.
 """
 
 from __future__ import annotations
@@ -32,73 +31,75 @@ from services.aggregation.strategies.base import VISIBLE
 
 Vector = npt.NDArray[np.float64]
 Change = Callable[[], Iterable[Vector]]
-"""A round's change of the model from its beginning, as often as it is asked for."""
+"""Iterate a round's change of the model from its start; callable several times."""
 NAMED = 3
-"""Devices, or sums, set aside that an event names; the round's parts have all devices."""
+"""Excluded devices or sums that an event names; the round's participations have all."""
 
 
 @dataclass(slots=True)
-class Made:
-    """What a round made: (line, digest, size) of new models and states, and what the rule did with the updates.
+class NewModels:
+    """New models and optimiser states of a round as (line, digest, size), and how the rule treated the updates.
 
     Attributes
     ----------
     excluded_because : devices whose update did not count, and why.
-    away : how far each update lies from what the rule made of all, as a multiple of the median of these distances.
-    told : one sentence for each model line, for the round's event.
+    distances : distance of each update from the combined change, as a multiple of the median distance.
+    summaries : one sentence for each model line, for the round's event.
     """
 
     models: list[tuple[int, str, int]] = field(default_factory=list)
     states: list[tuple[int, str, int]] = field(default_factory=list)
     excluded_because: dict[str, str] = field(default_factory=dict)
-    away: dict[str, float] = field(default_factory=dict)
-    told: list[str] = field(default_factory=list)
+    distances: dict[str, float] = field(default_factory=dict)
+    summaries: list[str] = field(default_factory=list)
 
     def concerns(self, device_id: str) -> bool:
-        """Whether the rule says something of a device."""
-        return device_id in self.excluded_because or device_id in self.away
+        """Whether the rule excluded a device or measured its distance."""
+        return device_id in self.excluded_because or device_id in self.distances
 
-    def judged(self, p: Participation) -> Participation:
-        """A participation with what the rule says of it."""
-        away = {DISTANCE: self.away[p.device_id]} if p.device_id in self.away else {}
-        return replace(p, excluded_because=self.excluded_because.get(p.device_id, ""), metrics=p.metrics | away)
+    def annotated(self, p: Participation) -> Participation:
+        """Return a participation with its exclusion and distance."""
+        distance = {DISTANCE: self.distances[p.device_id]} if p.device_id in self.distances else {}
+        return replace(p, excluded_because=self.excluded_because.get(p.device_id, ""), metrics=p.metrics | distance)
 
 
-def make(
-    model_files: ModelFiles, live: OpenRound, everybody: Sequence[Participation], states: Mapping[int, Model]
-) -> Made:
-    """Models of every line that got updates; call from a worker thread. `states` are the optimiser's, by line."""
-    choice, made = live.choice, Made()
-    for line in range(len(live.bases)):
+def build_models(
+    model_files: ModelFiles, open_round: OpenRound, participations: Sequence[Participation], states: Mapping[int, Model]
+) -> NewModels:
+    """Make the models of all lines with updates; call from a worker thread. `states` are the optimiser's, by line."""
+    choice, new_models = open_round.choice, NewModels()
+    for line in range(len(open_round.bases)):
         if choice.is_mean:
-            total = live.sums().get(line)
+            total = open_round.sums().get(line)
             if total is not None and total.weight_units > 0:
-                _move(model_files, live, line, choice.optimiser, states.get(line), total.means, made)
+                _move(model_files, open_round, line, choice.optimiser, states.get(line), total.means, new_models)
             continue
-        updates = [p for p in everybody if _is_seen(p) and p.model_index == line]
+        updates = [p for p in participations if _is_seen(p) and p.model_index == line]
         if updates:
-            with _combined(model_files, live, line, sorted(updates, key=lambda p: p.device_id), made) as change:
+            with _combined(
+                model_files, open_round, line, sorted(updates, key=lambda p: p.device_id), new_models
+            ) as change:
                 if change is not None:
-                    _move(model_files, live, line, choice.optimiser, states.get(line), change, made)
-    return made
+                    _move(model_files, open_round, line, choice.optimiser, states.get(line), change, new_models)
+    return new_models
 
 
-def make_from_sums(
-    model_files: ModelFiles, live: OpenRound, opened: Sequence[OpenedSum], states: Mapping[int, Model]
-) -> Made:
-    """The model that opened sums make; call from a worker thread."""
-    choice, made, rows = live.choice, Made(), OpenedSums(model_files.blobs, opened)
+def build_models_from_sums(
+    model_files: ModelFiles, open_round: OpenRound, opened: Sequence[OpenedSum], states: Mapping[int, Model]
+) -> NewModels:
+    """Make the model from unmasked sums; call from a worker thread."""
+    choice, new_models, rows = open_round.choice, NewModels(), OpenedSums(model_files.blobs, opened)
     if choice.is_mean:
-        _move(model_files, live, 0, choice.optimiser, states.get(0), rows.means, made)
-        return made
+        _move(model_files, open_round, 0, choice.optimiser, states.get(0), rows.means, new_models)
+        return new_models
     with tempfile.TemporaryFile() as file:
-        run = Combination(choice.of_round(live.task.specification.seed, live.round.number), rows)
+        run = Combination(choice.of_round(open_round.task.specification.seed, open_round.round.number), rows)
         for chunk in run.chunks():
             file.write(chunk.tobytes())
-        aside = {f"sum {opened[item.device].cohort}": item.why for item in run.set_aside}
-        made.told.append(f"{choice.name} used {len(run.used)} of {rows.count} sums{_named(aside)}")
-        _move(model_files, live, 0, choice.optimiser, states.get(0), partial(_kept, file), made)
-    return made
+        excluded = {f"sum {opened[item.device].cohort}": item.why for item in run.set_aside}
+        new_models.summaries.append(f"{choice.name} used {len(run.used)} of {rows.count} sums{_name_few(excluded)}")
+        _move(model_files, open_round, 0, choice.optimiser, states.get(0), partial(_read_back, file), new_models)
+    return new_models
 
 
 def _is_seen(p: Participation) -> bool:
@@ -107,45 +108,49 @@ def _is_seen(p: Participation) -> bool:
 
 @contextmanager
 def _combined(
-    model_files: ModelFiles, live: OpenRound, line: int, updates: Sequence[Participation], made: Made
+    model_files: ModelFiles, open_round: OpenRound, line: int, updates: Sequence[Participation], new_models: NewModels
 ) -> Iterator[Change | None]:
-    """The change that the task's rule makes of the updates; None when they are too few for it."""
-    choice = live.choice
-    prefix = f"model {line}: " if len(live.bases) > 1 else ""
+    """Combine the updates by the task's rule; None when they are too few for it."""
+    choice = open_round.choice
+    prefix = f"model {line}: " if len(open_round.bases) > 1 else ""
     why = choice.rule.why_not(len(updates))
     if why:
-        made.told.append(f"{prefix}{choice.name} left the model as it was: {why}")
+        new_models.summaries.append(f"{prefix}{choice.name} left the model as it was: {why}")
         yield None
         return
-    stored = [StoredUpdate.of(model_files, update, live.discount(update.staleness)) for update in updates]
-    rows = StoredUpdates(model_files.blobs, model_files.layout(*live.bases[line]), stored)
+    stored = [StoredUpdate.of(model_files, update, open_round.discount(update.staleness)) for update in updates]
+    rows = StoredUpdates(model_files.blobs, model_files.layout(*open_round.bases[line]), stored)
     run = Combination(
-        choice.of_round(live.task.specification.seed, live.round.number),
+        choice.of_round(open_round.task.specification.seed, open_round.round.number),
         rows,
         weights=relative([update.weight for update in updates]) if choice.rule.name == "mean" else None,
-        trust=[live.roster.items[update.device_id].trust_weight for update in updates] if choice.by_trust else None,
+        trust=[open_round.roster.items[update.device_id].trust_weight for update in updates]
+        if choice.by_trust
+        else None,
     )
     with tempfile.TemporaryFile() as file:
         for chunk in run.chunks():
             file.write(chunk.tobytes())
-        aside = {updates[item.device].device_id: item.why for item in run.set_aside}
-        made.excluded_because |= aside
-        made.told.append(f"{prefix}{choice.name} used {len(run.used)} of {len(updates)} updates{_named(aside)}")
+        excluded = {updates[item.device].device_id: item.why for item in run.set_aside}
+        new_models.excluded_because |= excluded
+        new_models.summaries.append(
+            f"{prefix}{choice.name} used {len(run.used)} of {len(updates)} updates{_name_few(excluded)}"
+        )
         if choice.rule.name != "mean":
-            away = distances_from(rows, _kept(file))
-            made.away |= dict(zip((update.device_id for update in updates), multiples(away), strict=True))
-        yield partial(_kept, file)
+            away = distances_from(rows, _read_back(file))
+            new_models.distances |= dict(zip((update.device_id for update in updates), multiples(away), strict=True))
+        yield partial(_read_back, file)
 
 
-def _named(aside: Mapping[str, str]) -> str:
-    """The first few that were set aside, and why."""
-    if not aside:
+def _name_few(excluded: Mapping[str, str]) -> str:
+    """Name the first few excluded, and why."""
+    if not excluded:
         return ""
-    few = [f"{device} ({why})" for device, why in sorted(aside.items())[:NAMED]]
-    return f"; set aside: {', '.join(few)}" + (f" and {len(aside) - NAMED} more" if len(aside) > NAMED else "")
+    few = [f"{device} ({why})" for device, why in sorted(excluded.items())[:NAMED]]
+    return f"; set aside: {', '.join(few)}" + (f" and {len(excluded) - NAMED} more" if len(excluded) > NAMED else "")
 
 
-def _kept(file: IO[bytes]) -> Iterator[Vector]:
+def _read_back(file: IO[bytes]) -> Iterator[Vector]:
     file.seek(0)
     while piece := file.read(8 * model_steps.WINDOW):
         yield np.frombuffer(piece)
@@ -153,14 +158,14 @@ def _kept(file: IO[bytes]) -> Iterator[Vector]:
 
 def _move(
     model_files: ModelFiles,
-    live: OpenRound,
+    open_round: OpenRound,
     line: int,
     optimiser: Optimiser | None,
     before: Model | None,
     change: Change,
-    made: Made,
+    new_models: NewModels,
 ) -> None:
-    digest, size = live.bases[line]
+    digest, size = open_round.bases[line]
     layout = model_files.layout(digest, size)
     header, read = model_files.header(digest, layout), partial(model_files.blobs.read, digest)
     if optimiser is None:
@@ -172,9 +177,9 @@ def _move(
             else _state(model_files, before.digest, before.size_bytes)
         )
         state = model_files.blobs.put_pieces(model_steps.remember(optimiser, layout.elements, old, change))
-        made.states.append((line, *state))
+        new_models.states.append((line, *state))
         pieces = model_steps.advance(layout, header, read, optimiser, _state(model_files, *state), change)
-    made.models.append((line, *model_files.blobs.put_pieces(pieces)))
+    new_models.models.append((line, *model_files.blobs.put_pieces(pieces)))
 
 
 def _state(model_files: ModelFiles, digest: str, size: int) -> model_steps.StateReader:

@@ -1,6 +1,6 @@
-"""Open rounds as this replica holds them in memory: whose work is waiting, and the sums folded so far.
+"""An open round in a replica's memory: device states, and the sums folded so far.
 
-Everything here can be rebuilt from the database and the blob store; losing it costs time, never a result.
+All of it can be rebuilt from the database and the blob store; losing it costs time, never a result.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class OpenRound:
         self._unasked: Iterator[str] = iter(())
         self._awaited = ""
         self.folded: dict[str, Delivery] = {}
-        self.handed_over: frozenset[str] | None = None  # whose updates the share holds that another replica was given
+        self.handed_over: frozenset[str] | None = None  # devices in the partial sum that this replica published
         self.lock = asyncio.Lock()
         self._sums: dict[int, Accumulator] = {}
         self.sum_sessions: dict[int, SumSession] = {}
@@ -59,19 +59,19 @@ class OpenRound:
 
     @property
     def pending(self) -> int:
-        """Participants that may still deliver."""
+        """Number of participants that may still deliver."""
         return self._count(ParticipationState.ASSIGNED)
 
     @property
     def is_waiting(self) -> bool:
-        """Whether somebody may still deliver.
+        """Whether a device may still deliver.
 
-        Asked after every update, so one who may is remembered, and the next is looked for on from there.
+        Called after every update, so it remembers one such device and searches on from there: O(1) amortised.
         """
         if self._may_deliver(self._awaited):
             return True
         self._awaited = next(filter(self._may_deliver, self._unasked), "")
-        if not self._awaited:  # some may have been given work again behind the place that was reached
+        if not self._awaited:  # devices before this position may have new work
             self._unasked = iter(list(self.roster.states))
             self._awaited = next(filter(self._may_deliver, self._unasked), "")
         return bool(self._awaited)
@@ -82,16 +82,16 @@ class OpenRound:
 
     @property
     def delivered(self) -> int:
-        """Participants whose work counts."""
+        """Number of participants whose work counts."""
         return self._count(ParticipationState.DELIVERED)
 
     def notice(self) -> None:
-        """Looks whether an asynchronous round has what it steps with; those who are at work go on, for a later one."""
+        """Update `is_full` of an asynchronous round; devices still at work deliver to a later round."""
         if self.buffering is not None:
             self.is_full = self.delivered >= self.round.quorum and not self.unbearable
 
     def has_its_share(self, device_id: str) -> bool:
-        """Whether the buffer holds all that it takes of a device's owner; what comes then waits for the next."""
+        """Whether the buffer holds all updates it accepts of a device's owner; later ones wait for the next."""
         if self.buffering is None:
             return False
         owner, states = self.roster.owners.get(device_id), self.roster.states
@@ -99,34 +99,34 @@ class OpenRound:
         return taken >= self.most_of_an_owner
 
     def _most_of_an_owner(self) -> int:
-        """How many updates of one owner's devices the buffer takes."""
+        """Return how many updates of one owner's devices the buffer accepts."""
         if self.buffering is None:
             return 0
         return self.strategy.terms.bounds.most_in_buffer(self.round.quorum, self.roster.owners, self.round.attempt)
 
-    def admit(self, everybody: Sequence[Participation]) -> list[str]:
-        """Takes note of devices that were given work after the round was opened; who they are."""
-        fresh = self.roster.add_new(self.strategy.progress.build_roster(everybody, self.round.attempt))
+    def admit(self, participations: Sequence[Participation]) -> list[str]:
+        """Add devices that got work after the round opened; return their ids."""
+        fresh = self.roster.add_new(self.strategy.progress.build_roster(participations, self.round.attempt))
         self.most_of_an_owner = self._most_of_an_owner()
         self.notice()
         return fresh
 
     def discount(self, staleness: int) -> float:
-        """How much an update so stale counts, as a share of a fresh one."""
+        """Return the weight of an update this many versions stale, relative to a fresh one."""
         return 1.0 if self.buffering is None else self.buffering.discount(staleness)
 
     @property
     def unbearable(self) -> str:
-        """Why the task's rule cannot combine what came so far; empty when it can."""
+        """Why the task's rule cannot combine the updates so far; empty when it can."""
         return self.unbearable_without(())
 
     def unbearable_without(self, refused: Container[str]) -> str:
-        """Why the task's rule cannot combine what came of all but these devices; empty when it can."""
+        """Return why the task's rule cannot combine the updates of all but these devices; empty when it can."""
         seen = [device for device in self.strategy.progress.visible_devices(self.roster) if device not in refused]
         if not self.choice.by_trust:
             return self.choice.rule.why_not(len(seen))
         trusted = sum(self.roster.items[device].trust_weight > 0 for device in seen)
-        return self.choice.rule.why_not(trusted) if trusted or not seen else "nobody who delivered is trusted"
+        return self.choice.rule.why_not(trusted) if trusted or not seen else "no device that delivered is trusted"
 
     def _count(self, state: ParticipationState) -> int:
         return sum(
@@ -134,18 +134,18 @@ class OpenRound:
         )
 
     def max_update_bytes(self, device_id: str) -> int:
-        """Largest update taken of a device: the model's size and room for another header, or what its terms allow."""
+        """Return a device's largest accepted update: the model's size plus a header, or what its sum's terms allow."""
         session = self.session_of(device_id)
         if session is not None and session.terms:
             return most_bytes(session.read_terms)
         return max(size for _, size in self.bases) + 65_536
 
     def max_letter_bytes(self) -> int:
-        """Largest letter taken: an update in twice the precision, sealed, with room for what stands beside it."""
+        """Return the largest letter accepted: a sealed update in twice the precision, plus 1 MiB for its metadata."""
         return 2 * max(size for _, size in self.bases) + 1_048_576
 
     def work_of(self, device_id: str) -> pb.WorkItem | None:
-        """What a device is to do; None when nothing is, or its sum has no terms yet."""
+        """Return a device's work item; None without one, or while its sum has no terms yet."""
         if self.roster.states.get(device_id) is not ParticipationState.ASSIGNED:
             return None
         item, session = self.roster.items[device_id], self.session_of(device_id)
@@ -153,27 +153,28 @@ class OpenRound:
             return item if self.is_clear(device_id) else None
         if session.state is not SumState.OPEN:
             return None
-        told = pb.WorkItem()
-        told.CopyFrom(item)
-        told.sum, told.deadline_at, told.attempt = session.terms, session.deadline_at, session.attempt
-        told.max_update_bytes = self.max_update_bytes(device_id)
-        told.self_weight = self.masked_weight(device_id)
-        return told
+        masked_item = pb.WorkItem()
+        masked_item.CopyFrom(item)
+        masked_item.sum, masked_item.deadline_at = session.terms, session.deadline_at
+        masked_item.attempt = session.attempt
+        masked_item.max_update_bytes = self.max_update_bytes(device_id)
+        masked_item.self_weight = self.masked_weight(device_id)
+        return masked_item
 
     # --- secure sums --------------------------------------------------------------------------------------------------
 
     @property
     def is_secure(self) -> bool:
-        """Whether updates go into secure sums; in clusters, those of devices alone do not."""
+        """Whether updates go into secure sums; in clusters, those of solo devices do not."""
         return bool(self.sum_sessions)
 
     def is_clear(self, device_id: str) -> bool:
-        """Whether a device hands its update in as it is."""
+        """Whether a device sends its update unmasked."""
         apart = self.strategy.secure_sums.is_per_cluster and self.roster.items[device_id].role == words.ROLE_SOLO
         return apart or not self.is_secure
 
     def set_sum_sessions(self, sum_sessions: Mapping[int, SumSession]) -> None:
-        """Takes note of where the round's sums stand, by cohort."""
+        """Replace the sum sessions, by cohort; restart the sum of a cohort with a new session."""
         for cohort, session in sum_sessions.items():
             before = self.sum_sessions.get(cohort)
             if before is None or before.participants != session.participants:
@@ -184,33 +185,33 @@ class OpenRound:
         self.sum_sessions = dict(sum_sessions)
 
     def session_of(self, device_id: str) -> SumSession | None:
-        """The session a device's update goes into."""
+        """Return the session a device's update goes into."""
         if device_id not in self.roster.items or self.is_clear(device_id):
             return None
         cohort = self._cohorts.get(device_id)
         return None if cohort is None else self.sum_sessions.get(cohort)
 
     def clerks_for(self, session: SumSession) -> list[str]:
-        """Devices that may be clerks of a sum."""
+        """Return the devices that may be clerks of a sum."""
         return list(session.people.keys if self.strategy.secure_sums.is_per_cluster else self.roster.states)
 
     @property
     def is_whole(self) -> bool:
-        """Whether the round has one secure sum, of everybody: it then needs as many as the round does."""
+        """Whether one secure sum holds all devices of the round: its quorum is then the round's."""
         return len(self.sum_sessions) == 1 and not self.strategy.secure_sums.is_per_cluster
 
     def masked_weight(self, device_id: str) -> float:
-        """The most weight a device may give its masked update: its samples as far as they count, 1 with noise."""
+        """Return the largest weight of a device's masked update: its counted samples, or 1 with noise."""
         session = self.session_of(device_id)
         assert session is not None
         return self.strategy.secure_sums.weight(self.roster, device_id, noised=session.read_terms.noise > 0.0)
 
     def line_of(self, delivery: Delivery) -> int:
-        """Which of the sums a delivery is folded into: its cohort's, or that of the model line it is for."""
+        """Return the index of a delivery's sum: its cohort, or its model line."""
         return self._cohorts.get(delivery.device_id, 0) if delivery.form is Form.MASKED else delivery.model_index
 
     def take_masked(self, model_files: ModelFiles, delivery: Delivery, whole: memoryview | None = None) -> MaskedUpdate:
-        """Checks masked words and folds them in; what was found. Call from a worker thread, under the lock."""
+        """Check and fold a masked update; return its record. Call from a worker thread, under the lock."""
         session = self.session_of(delivery.device_id)
         assert session is not None
         read, terms = UpdateReader(model_files.blobs, delivery, whole), session.read_terms
@@ -219,8 +220,8 @@ class OpenRound:
         masked = check_signed(file, read, terms, delivery.device_id, key, bytes.fromhex(delivery.signature))
         self._add_masked(model_files, delivery, file, read, sign=1)
         place = (session.task_id, session.round, session.cohort, session.session_number)
-        told = (masked, file.root.hex(), file.letter_key.hex(), delivery.signature)
-        return MaskedUpdate(*place, delivery.device_id, delivery.digest, *told, file.letters)
+        proof = (masked, file.root.hex(), file.letter_key.hex(), delivery.signature)
+        return MaskedUpdate(*place, delivery.device_id, delivery.digest, *proof, file.letters)
 
     def _fold_masked(self, model_files: ModelFiles, delivery: Delivery, *, sign: int) -> None:
         session = self.session_of(delivery.device_id)
@@ -241,7 +242,7 @@ class OpenRound:
             del self.folded[delivery.device_id]
 
     def masked_sum(self, model_files: ModelFiles, cohort: int) -> MaskedSum:
-        """The sum of a cohort's masked words, begun when first asked for."""
+        """Return the sum of a cohort's masked words; create it on first use."""
         if cohort not in self._sums:
             terms = self.sum_sessions[cohort].read_terms
             self._sums[cohort] = MaskedSum(model_files.layout(*self.bases[0]), terms)
@@ -250,7 +251,7 @@ class OpenRound:
         return total
 
     def _restart(self, cohort: int) -> None:
-        """Forgets what was folded in an earlier session of a cohort."""
+        """Drop the sum of a cohort's earlier session."""
         total = self._sums.pop(cohort, None)
         if total is not None:
             total.close()
@@ -260,9 +261,9 @@ class OpenRound:
     # --- clear sums ---------------------------------------------------------------------------------------------------
 
     def take(self, model_files: ModelFiles, delivery: Delivery, whole: memoryview | None = None) -> Delivery:
-        """Folds a delivery in and inspects it; the delivery with what was measured. One found bad is unfolded again.
+        """Fold and inspect a delivery; return it with its measurements. A bad one is unfolded again and raises.
 
-        Call from a worker thread, under the lock; `whole` is the update, where it was fetched ahead.
+        Call from a worker thread, under the lock; `whole` is the update if it was prefetched.
         """
         read = UpdateReader(model_files.blobs, delivery, whole)
         layout, norm = read.layout(), self._fold(model_files, delivery, read)
@@ -275,19 +276,19 @@ class OpenRound:
         except BadUpdate:
             self.unfold(model_files, delivery)
             raise
-        # Kept where it is needed to know what is usual, and nowhere else: the norm of a survey's answer is the answer.
+        # Stored only where later rounds compare norms: the norm of a survey's answer reveals the answer.
         retained = norm if self.strategy.terms.stores_norms else PRIVATE_NORM if norm > 0.0 else 0.0
         return replace(delivery, metrics=delivery.metrics | measured, norm=retained)
 
     def fold(self, model_files: ModelFiles, delivery: Delivery, whole: memoryview | None = None) -> None:
-        """Adds a delivery that was taken before, here or elsewhere; call from a worker thread, under the lock."""
+        """Fold an already accepted delivery; call from a worker thread, under the lock."""
         if delivery.form is Form.MASKED:
             self._fold_masked(model_files, delivery, sign=1)
             return
         self._fold(model_files, delivery, UpdateReader(model_files.blobs, delivery, whole))
 
     def _fold(self, model_files: ModelFiles, delivery: Delivery, read: UpdateReader) -> float:
-        """Adds a delivery; the norm of its update, or of the mean a sum amounts to."""
+        """Fold a delivery; return the norm of its update, or of a sum's mean."""
         total, is_sum = self.sum_of(model_files, delivery.model_index), delivery.form is Form.SUM
         discount = self.discount(delivery.staleness)
         norm = total.fold(read.layout(), read, delivery.weight, is_sum=is_sum, discount=discount)
@@ -295,20 +296,20 @@ class OpenRound:
         return norm / delivery.weight if is_sum else norm
 
     def unfold(self, model_files: ModelFiles, delivery: Delivery) -> None:
-        """Takes a delivery out again; call from a worker thread, under the lock."""
+        """Subtract a folded delivery; call from a worker thread, under the lock."""
         if delivery.form is Form.MASKED:
             self._fold_masked(model_files, self.folded[delivery.device_id], sign=-1)
             return
         read = UpdateReader(model_files.blobs, delivery)
         total = self._sums.get(delivery.model_index)
         if total is None:
-            return  # closed meanwhile: there is nothing to be taken out of
+            return  # the round has closed meanwhile
         discount = self.discount(delivery.staleness)
         total.unfold(read.layout(), read, delivery.weight, is_sum=delivery.form is Form.SUM, discount=discount)
         self.folded.pop(delivery.device_id, None)
 
     def sum_of(self, model_files: ModelFiles, line: int) -> Accumulator:
-        """The sum of a model line, or of a cohort, begun when first asked for."""
+        """Return the sum of a model line, or of a cohort; create it on first use."""
         if line in self.sum_sessions:
             return self.masked_sum(model_files, line)
         if line not in self._sums:
@@ -319,11 +320,11 @@ class OpenRound:
         return self._sums[line]
 
     def sums(self) -> dict[int, Accumulator]:
-        """Sums begun so far, by model line."""
+        """Return the sums so far, by model line."""
         return dict(self._sums)
 
     def close(self) -> None:
-        """Gives all sums back."""
+        """Release all sums."""
         for total in self._sums.values():
             total.close()
         self._sums.clear()

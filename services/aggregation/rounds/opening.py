@@ -1,6 +1,6 @@
-"""Opening a round: choose who takes part, plan, quote, and store it all in one transaction.
+"""Open a round: choose participants, plan, quote, and store it all in one transaction.
 
-Every call on the way is repeatable (plan and quote are kept by task and round), so a crash anywhere just repeats it.
+Every call is idempotent (topology and pricing store plan and quote by task and round), so a crash only repeats them.
 """
 
 from __future__ import annotations
@@ -37,17 +37,15 @@ from services.kit.rpc.trust_matrix import read_matrix
 from services.kit.runtime.clock import Clock
 
 SPOILT_ROUNDS = 3
-"""Rounds running with a sum out of range after which a device is left out of the task."""
-SPOILS = (
-    f"its sum was out of range in {SPOILT_ROUNDS} rounds running, with others each time; it is left out of the task"
-)
+"""Consecutive rounds with a sum out of range after which a device is excluded from the task."""
+SPOILS = f"its sum was out of range in {SPOILT_ROUNDS} consecutive rounds, in changing cohorts; the task excludes it"
 SILENT_SECONDS = 60.0
-"""Four heartbeats missed: one through whom others deliver is then waited for no more."""
+"""A cluster head silent this long (four heartbeats) is treated as lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opener:
-    """Opens rounds."""
+    """Open rounds, and open them again for another attempt."""
 
     database: Database
     clients: ServiceClients
@@ -56,10 +54,10 @@ class Opener:
     async def open(
         self, task: Task, number: int, attempt: int = 1, lost: Mapping[str, Sequence[str]] | None = None
     ) -> bool:
-        """Opens a round (or opens it again for those who have not delivered); False when too few devices are there.
+        """Open a round, or open it again for the devices that have not delivered; False with too few devices.
 
-        `lost` names devices that will not deliver, each with those it leaves behind: then the round is opened again for
-        these alone, and the others go on with the work they have.
+        `lost` names devices that will not deliver, each with the members it leaves behind: the round then opens again
+        for these members alone, and the others go on with the work they have.
         """
         strategy = strategy_for(task.specification)
         async with self.database.reading() as tx:
@@ -83,12 +81,12 @@ class Opener:
         alone = disputed_heads(disputes, devices)
         if attempt > 1:
             async with self.database.reading() as tx:
-                everybody = await rounds.list_participations(tx, task.id, number)
-            # Whom else it does not know would cost an attempt each; by the next round the plan knows of this one.
-            declined = {p.device_id for p in everybody if p.state is ParticipationState.DECLINED}
+                stored = await rounds.list_participations(tx, task.id, number)
+            # Learning of further strangers would cost an attempt each; the next round's plan knows of this one.
+            declined = {p.device_id for p in stored if p.state is ParticipationState.DECLINED}
             alone |= declined & strangers.keys()
             chosen = strategy.round_plan.replanned_devices(
-                strategy.progress.build_roster(everybody, attempt), chosen, _left_behind(lost)
+                strategy.progress.build_roster(stored, attempt), chosen, _left_behind(lost)
             )
             if not chosen:
                 return False
@@ -98,21 +96,21 @@ class Opener:
             | strategy.combination.next_norm_bounds(earlier)
             | strategy.terms.next_clip_bound(last)
         )
-        said = {p.device_id: p.note for p in earlier if p.judged_by}
+        verdicts = {p.device_id: p.note for p in earlier if p.judged_by}
         assignments = [by_id[device_id] for device_id in chosen]
-        here = RoundInputs(assignments, devices, current, previous, strategy.terms.bounds, norms, said)
-        key = _plan_key(number, attempt, here, alone)
-        plan = strategy.round_plan.adapt(await self.plan(task, number, key, here, last_line, strangers, alone))
+        inputs = RoundInputs(assignments, devices, current, previous, strategy.terms.bounds, norms, verdicts)
+        key = _plan_key(number, attempt, inputs, alone)
+        plan = strategy.round_plan.adapt(await self.plan(task, number, key, inputs, last_line, strangers, alone))
         quoted = {assignment.device_id for assignment in plan.assignments if strategy.round_plan.is_quoted(assignment)}
         quote = await self.quote(
-            task, number, [assignment for assignment in here.assignments if assignment.device_id in quoted], here
+            task, number, [assignment for assignment in inputs.assignments if assignment.device_id in quoted], inputs
         )
         trust_weight = await self.trust_weight(task, chosen)
-        await self._store(task, number, attempt, here, plan, quote, trust_weight, lost or {})
+        await self._store(task, number, attempt, inputs, plan, quote, trust_weight, lost or {})
         return True
 
     async def _leave_out_spoilers(self, task: Task, number: int, enrolled: Sequence[Enrolment]) -> set[str]:
-        """Withdraws devices whose sum was out of range in so many rounds running, though cohorts are drawn anew."""
+        """Withdraw devices whose sum was out of range in `SPOILT_ROUNDS` consecutive rounds, in changing cohorts."""
         last = range(number - SPOILT_ROUNDS, number)
         now = self.clock.now()
         async with self.database.writing() as tx:
@@ -125,7 +123,7 @@ class Opener:
         return spoilt
 
     async def trust_weight(self, task: Task, chosen: Sequence[str]) -> dict[str, float]:
-        """How much each device's update may weigh in this round, where the task's rule goes by trust."""
+        """Return the largest weight of each device's update in this round, where the task's rule goes by trust."""
         choice = choose(task.specification.rule, task.specification.parameters_json)
         if not choice.by_trust:
             return {}
@@ -136,13 +134,13 @@ class Opener:
         return dict(zip(asked, result.tolist(), strict=True))
 
     async def unreachable(self, device_ids: Sequence[str]) -> set[str]:
-        """Which of these devices are revoked, or have not been heard of for a while though they send heartbeats."""
+        """Return the devices that are revoked, or whose heartbeats stopped `SILENT_SECONDS` ago."""
         reply = await self.clients.registry.GetDevices(trust.GetDevicesRequest(device_ids=device_ids))
         oldest = self.clock.now() - SILENT_SECONDS
         return {d.id for d in reply.devices if d.state != words.DEVICE_STATE_ACTIVE or 0 < d.last_seen_at < oldest}
 
     async def active_devices(self, enrolled: Sequence[Enrolment]) -> dict[str, trust.Device]:
-        """What the registry knows of these devices, without those it has revoked."""
+        """Return these devices as the registry has them, without revoked ones."""
         ids = [e.device_id for e in enrolled]
         result: dict[str, trust.Device] = {}
         for start in range(0, len(ids), 10_000):
@@ -157,13 +155,13 @@ class Opener:
         task: Task,
         number: int,
         key: str,
-        here: RoundInputs,
+        inputs: RoundInputs,
         last_line: Mapping[str, int] = MappingProxyType({}),
         strangers: Mapping[str, list[str]] = MappingProxyType({}),
         alone: Collection[str] = (),
     ) -> topology.Plan:
-        """Who works how; `key` names the question, so that asking again is no other plan."""
-        spec, counted = task.specification, here.counted()
+        """Return topology's plan of the round; the same `key` gives the same plan."""
+        spec, counted = task.specification, inputs.counted()
         measured = await self._measured(task) if strategy_for(spec).round_plan.fits_quality else []
         return await self.clients.topology.MakePlan(
             topology.MakePlanRequest(
@@ -181,13 +179,13 @@ class Opener:
                         strangers=strangers.get(assignment.device_id, ()),
                         unclustered=assignment.device_id in alone,
                     )
-                    for assignment in here.assignments
+                    for assignment in inputs.assignments
                 ],
                 round=number,
                 keep_if_stable=True,
                 models=len(spec.model_digests),
                 privacy_unit=unit_number(spec.privacy_unit),
-                model_bytes=max(model.size_bytes for model in here.current),
+                model_bytes=max(model.size_bytes for model in inputs.current),
                 round_seconds=spec.round_seconds,
                 measured=measured,
             ),
@@ -195,13 +193,13 @@ class Opener:
         )
 
     async def _measured(self, task: Task) -> list[topology.MeasuredTask]:
-        """What the publisher measured of its earlier tasks of this model."""
+        """Return the publisher's measurements of its earlier tasks of this model."""
         async with self.database.reading() as tx:
             return [topology.MeasuredTask(**asdict(run)) for run in await earlier_runs(tx, task)]
 
-    async def quote(self, task: Task, number: int, assignments: list[Enrolment], here: RoundInputs) -> pricing.Quote:
-        """What these devices are offered for the round; an offer once made stands."""
-        spec, counted = task.specification, here.counted()
+    async def quote(self, task: Task, number: int, assignments: list[Enrolment], inputs: RoundInputs) -> pricing.Quote:
+        """Return the offers to these devices for the round; an offer once made stands."""
+        spec, counted = task.specification, inputs.counted()
         return await self.clients.pricing.QuoteRound(
             pricing.QuoteRoundRequest(
                 task_id=task.id,
@@ -217,7 +215,7 @@ class Opener:
                     for assignment in assignments
                 ],
                 rounds=spec.rounds,
-                model_bytes=max((model.size_bytes for model in here.current), default=0),
+                model_bytes=max((model.size_bytes for model in inputs.current), default=0),
                 clip_norm=strategy_for(spec).terms.clip_norm,
             ),
             timeout=120.0,
@@ -228,7 +226,7 @@ class Opener:
         task: Task,
         number: int,
         attempt: int,
-        here: RoundInputs,
+        inputs: RoundInputs,
         plan: topology.Plan,
         quote: pricing.Quote,
         trust_weight: Mapping[str, float],
@@ -236,7 +234,7 @@ class Opener:
     ) -> None:
         spec, now = task.specification, self.clock.now()
         served = sum(assignment.role != words.ROLE_IDLE for assignment in plan.assignments)
-        # A plan may serve fewer than there must be in the task: all that can be needed is whom it serves.
+        # A plan may serve fewer devices than `min_devices`: the quorum cannot exceed the devices served.
         quorum = needed(served, spec.quorum, min(spec.min_devices, served))
         round_ = Round(
             task_id=task.id,
@@ -245,19 +243,19 @@ class Opener:
             state=RoundState.OPEN,
             quorum=quorum if spec.buffering is None else spec.buffering.size,
             scale=choose_scale(
-                len(plan.assignments), strategy_for(spec).round_plan.largest_weight(plan, here.counted())
+                len(plan.assignments), strategy_for(spec).round_plan.largest_weight(plan, inputs.counted())
             ),
             opened_at=now,
             deadline_at=now + spec.round_seconds,
             plan_version=plan.version,
-            norm_bounds=here.norm_bounds,
+            norm_bounds=inputs.norm_bounds,
         )
-        items = make_items(task, round_, plan, quote, here.devices, trust_weight, here.current, here.previous)
-        for device_id, said in here.verdicts.items():
+        items = make_items(task, round_, plan, quote, inputs.devices, trust_weight, inputs.current, inputs.previous)
+        for device_id, verdict in inputs.verdicts.items():
             if device_id in items:
-                items[device_id].verdict = said
-        sums = first_sessions(task, round_, plan, here.devices, here.counted())
-        participations = participations_of(round_, plan, items, here.devices, here.samples)
+                items[device_id].verdict = verdict
+        sums = first_sessions(task, round_, plan, inputs.devices, inputs.counted())
+        participations = participations_of(round_, plan, items, inputs.devices, inputs.samples)
         async with self.database.writing() as tx:
             fresh = await tasks.find_task(tx, task.id, lock=True)
             if fresh is None or fresh.state is not TaskState.RUNNING:
@@ -275,7 +273,7 @@ class Opener:
             served = sum(p.state is ParticipationState.ASSIGNED for p in participations)
             message = f"round {number} opened for {served} devices, {round_.quorum} needed"
             if lost:
-                message = f"{', '.join(sorted(lost))} delivered nothing; planned anew for the {served} left behind"
+                message = f"{', '.join(sorted(lost))} delivered nothing; replanned for the {served} left behind"
             kind = EventKind.ROUND_OPENED if attempt == 1 else EventKind.ROUND_REOPENED
             await tasks.add_events(tx, Event(task.id, now, kind, message, number))
 
@@ -288,16 +286,16 @@ class Opener:
         participations: list[Participation],
         lost: Mapping[str, Sequence[str]],
     ) -> bool:
-        """Gives new work to those planned for who start anew; what was delivered stays (same scale, same model).
+        """Give new work to the replanned devices that start again; delivered updates stay (same scale, same model).
 
-        When somebody was lost, those it did not leave behind go on with the work they have. False, and nothing is
-        changed, when what was planned for is no more: one taken for lost, or one planned for, has delivered meanwhile.
+        Devices that a lost one did not leave behind go on with the work they have. False, without a change, when the
+        plan is stale: a device taken for lost, or a replanned one, has delivered meanwhile.
         """
-        everybody = await rounds.list_participations(tx, task.id, existing.number)
-        standing = {p.device_id: p.state for p in everybody}
+        stored = await rounds.list_participations(tx, task.id, existing.number)
+        standing = {p.device_id: p.state for p in stored}
         strategy, planned = strategy_for(task.specification), [p.device_id for p in participations]
         still = strategy.round_plan.replanned_devices(
-            strategy.progress.build_roster(everybody, existing.attempt), planned, _left_behind(lost)
+            strategy.progress.build_roster(stored, existing.attempt), planned, _left_behind(lost)
         )
         if len(still) < len(planned) or any(standing.get(d) is ParticipationState.DELIVERED for d in lost):
             return False
@@ -336,8 +334,8 @@ def _left_behind(lost: Mapping[str, Sequence[str]] | None) -> set[str]:
     return {device for devices in (lost or {}).values() for device in devices}
 
 
-def _plan_key(number: int, attempt: int, here: RoundInputs, alone: Collection[str]) -> str:
-    """Names what is planned, so that asking again is no other plan; who is planned for again may differ each time."""
+def _plan_key(number: int, attempt: int, inputs: RoundInputs, alone: Collection[str]) -> str:
+    """Return the idempotency key of a plan; from the second attempt on, it depends on the devices planned for."""
     if attempt == 1:
         return f"{number}.1"
-    return f"{number}.{attempt}.{key_of(here.samples, alone)}"
+    return f"{number}.{attempt}.{key_of(inputs.samples, alone)}"

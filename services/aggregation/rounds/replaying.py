@@ -1,4 +1,4 @@
-"""Making a round's models again from what is stored: the same updates and weights, hence the same bits."""
+"""Recompute a round's models from stored updates: equal updates and weights give equal bits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from coterie.records.enums import ParticipationState
 from services.aggregation.domain.records import Model, Participation, ReplayedRound, Round, Task
 from services.aggregation.rounds.closing import delivery_of
-from services.aggregation.rounds.model_update import Made, make
+from services.aggregation.rounds.model_update import NewModels, build_models
 from services.aggregation.rounds.open_round import OpenRound
 from services.aggregation.store import models, rounds
 from services.aggregation.store.model_files import ModelFiles
@@ -19,47 +19,47 @@ from services.kit.database.engine import Database
 
 @dataclass(frozen=True, slots=True)
 class Replayer:
-    """Closes rounds that are over once more, changing nothing."""
+    """Recompute the models of finished rounds without changing them."""
 
     database: Database
     model_files: ModelFiles
 
     async def replay(self, task: Task, round_: Round) -> ReplayedRound:
-        """A round's models as its updates make them, beside those it made."""
+        """Return the digests of a round's recomputed models beside the stored ones."""
         async with self.database.reading() as tx:
-            everybody = await rounds.list_participations(tx, task.id, round_.number)
+            participations = await rounds.list_participations(tx, task.id, round_.number)
             current = await models.latest_models(tx, task.id, before=round_.number)
             states = await models.latest_states(tx, task.id, before=round_.number)
-        counted = [p for p in everybody if p.state is ParticipationState.DELIVERED]
+        counted = [p for p in participations if p.state is ParticipationState.DELIVERED]
         figures = (round_.number, len(counted), max((p.staleness for p in counted), default=0), round_.model_digests)
         why = _why_not(task, round_, counted)
         if why:
             return ReplayedRound(*figures, note=why)
-        live = OpenRound(task, round_, everybody, [(m.digest, m.size_bytes) for m in current])
-        made = await asyncio.to_thread(self._make, live, everybody, counted, states)
-        await self._forget(made)
-        digests = {m.line: m.digest for m in current} | {line: digest for line, digest, _ in made.models}
+        open_round = OpenRound(task, round_, participations, [(m.digest, m.size_bytes) for m in current])
+        new_models = await asyncio.to_thread(self._make, open_round, participations, counted, states)
+        await self._forget(new_models)
+        digests = {m.line: m.digest for m in current} | {line: digest for line, digest, _ in new_models.models}
         return ReplayedRound(*figures, tuple(digests[line] for line in sorted(digests)))
 
     def _make(
         self,
-        live: OpenRound,
-        everybody: Sequence[Participation],
+        open_round: OpenRound,
+        participations: Sequence[Participation],
         counted: Sequence[Participation],
         states: Mapping[int, Model],
-    ) -> Made:
-        """The round closed again; call from a worker thread."""
+    ) -> NewModels:
+        """Recompute the round; call from a worker thread."""
         try:
-            if live.choice.is_mean:
+            if open_round.choice.is_mean:
                 for p in counted:
-                    live.fold(self.model_files, delivery_of(p))
-            return make(self.model_files, live, everybody, states)
+                    open_round.fold(self.model_files, delivery_of(p))
+            return build_models(self.model_files, open_round, participations, states)
         finally:
-            live.close()
+            open_round.close()
 
-    async def _forget(self, made: Made) -> None:
-        """Leaves nothing in the store that was not there before."""
-        digests = {digest for _, digest, _ in (*made.models, *made.states)}
+    async def _forget(self, new_models: NewModels) -> None:
+        """Delete recomputed blobs that no row names."""
+        digests = {digest for _, digest, _ in (*new_models.models, *new_models.states)}
         async with self.database.reading() as tx:
             unused = digests - await models.digests_in_use(tx, digests) if digests else set()
         for digest in unused:

@@ -1,6 +1,6 @@
-"""The census: how many running tasks have their round in which state, for whoever watches the platform.
+"""Gauge of running tasks by the state of their round.
 
-Counted in the database, so that it is true after any restart; every replica tells the same.
+Counted in the database, so it is right after a restart and equal on every replica.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from services.kit.observability.logs import get_logger
 from services.kit.observability.metrics import ROUNDS
 
 WAITING = "waiting"
-"""Between two rounds, or before the first: devices are missing, or it opens in a moment."""
+"""Between two rounds, or before the first: too few devices, or it is about to open."""
 _log = get_logger()
 
 
 @dataclass
 class RoundGauge:
-    """Counts again and again while it runs."""
+    """Count every `seconds` while it runs."""
 
     database: Database
     seconds: float = 15.0
     _counting: asyncio.Task[None] | None = field(default=None, init=False)
 
     async def start(self) -> None:
-        """Begins."""
+
         self._counting = asyncio.create_task(self._go_on())
 
     async def stop(self) -> None:
-        """Ends."""
+
         if self._counting is not None:
             self._counting.cancel()
             await asyncio.gather(self._counting, return_exceptions=True)
 
     async def count(self) -> None:
-        """Counts once."""
+        """Count the rounds once and set the gauge."""
         async with self.database.reading() as tx:
             result = await rounds.count_present(tx)
         waiting = sum(number for state, number in result.items() if state not in rounds.UNDER_WAY)
@@ -51,5 +51,5 @@ class RoundGauge:
             try:
                 await self.count()
             except Unavailable:
-                _log.warning("database away, rounds are counted again soon")
+                _log.warning("database unavailable, counting rounds again later")
             await asyncio.sleep(self.seconds)

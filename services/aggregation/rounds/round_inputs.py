@@ -1,4 +1,4 @@
-"""The company of a round: who is planned for, and who is left out of it."""
+"""Inputs of a round's plan: which devices take part, and which are excluded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from services.aggregation.domain.records import Enrolment, Model, Participation,
 from services.aggregation.domain.tasks import TaskSpecification
 
 SEVERAL = 2
-"""Owners that must dispute a head's verdicts before it is chosen no more: many devices of one owner are one voice."""
+"""Owners that must dispute a head's verdicts to disqualify it; all devices of one owner count once."""
 
 
 def without_silent(
@@ -23,10 +23,10 @@ def without_silent(
     last: Round | None,
     spec: TaskSpecification,
 ) -> dict[str, trust.Device]:
-    """The devices but those that gave no sign of life since the last round opened and did not deliver in it.
+    """Return the devices without those that did not deliver in the last round nor send a heartbeat since it opened.
 
-    They are planned around until they are heard of again, so that a dead device holds up two rounds and not all. If
-    too few would be left, everybody is asked.
+    They return with their next heartbeat, so a dead device delays two rounds at most. If too few devices would be left,
+    return all.
     """
     if last is None:
         return devices
@@ -43,7 +43,7 @@ def without_silent(
 
 
 def disputed_heads(disputes: Mapping[str, Collection[str]], devices: Mapping[str, trust.Device]) -> set[str]:
-    """Heads whose verdicts devices of several other owners disputed: they lead nobody any more in the task."""
+    """Return heads whose verdicts devices of `SEVERAL` other owners disputed: they lead no cluster of the task."""
     return {
         head
         for head, owners in disputes.items()
@@ -53,9 +53,9 @@ def disputed_heads(disputes: Mapping[str, Collection[str]], devices: Mapping[str
 
 @dataclass(frozen=True, slots=True)
 class RoundInputs:
-    """Who is planned for, what is known of them, and the models they start from.
+    """Devices to plan for, their registry records, and the models they start from.
 
-    `verdicts` are what heads said of members in the last round.
+    `verdicts` are the heads' judgements of members in the last round.
     """
 
     assignments: list[Enrolment]
@@ -76,11 +76,11 @@ class RoundInputs:
         return {assignment.device_id: assignment.samples for assignment in self.assignments}
 
     def counted(self) -> dict[str, float]:
-        """How many of everybody's samples count."""
+        """Return how many samples of each device count."""
         return self._counted
 
 
 def key_of(devices: Collection[str], alone: Collection[str] = ()) -> str:
-    """Names a set of devices, and those of them that are planned alone."""
+    """Return a key for a set of devices, and those of them planned alone."""
     who = "\n".join([*sorted(devices), "", *sorted(alone)])
     return hashlib.sha256(who.encode()).hexdigest()[:16]

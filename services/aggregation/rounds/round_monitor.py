@@ -14,12 +14,12 @@ from services.aggregation.secure_sums.coordinator import FINAL, Coordinator
 from services.kit.runtime.clock import Clock
 
 LIFE_CHECK_SECONDS = 5.0
-"""How often the registry is asked whether those through whom others deliver still live."""
+"""Interval at which the monitor asks the registry whether cluster heads are alive."""
 
 
 @dataclass(frozen=True, slots=True)
 class MonitorResult:
-    """What became of a round: after how many seconds to look again, whether it was opened again, why it failed."""
+    """Result of one look at a round: seconds until the next, whether it opened again, why it failed."""
 
     pause: float = 0.0
     reopened: bool = False
@@ -28,30 +28,30 @@ class MonitorResult:
 
 @dataclass(frozen=True, slots=True)
 class RoundMonitor:
-    """Looks after the open rounds of this replica."""
+    """Watch the open rounds of this replica."""
 
     opener: Opener
     sum_coordinator: Coordinator
     leases: Leases
     clock: Clock
 
-    async def tend(self, live: OpenRound, round_: Round) -> MonitorResult:
-        """Moves an open round on as far as it can be."""
-        if live.is_secure:
-            return await self._preside(live, round_)
-        task, now = live.task, self.clock.now()
-        lost, look_again = await self._lost(live, now)
+    async def step(self, open_round: OpenRound, round_: Round) -> MonitorResult:
+        """Advance an open round as far as its deliveries allow."""
+        if open_round.is_secure:
+            return await self._step_sums(open_round, round_)
+        task, now = open_round.task, self.clock.now()
+        lost, look_again = await self._lost(open_round, now)
         if lost and await self.opener.open(task, round_.number, round_.attempt + 1, lost):
             return MonitorResult(reopened=True)
         standing = Standing(
-            live.delivered,
-            live.pending,
-            live.strategy.progress.quorum(round_.quorum, list(live.roster.states.values())),
+            open_round.delivered,
+            open_round.pending,
+            open_round.strategy.progress.quorum(round_.quorum, list(open_round.roster.states.values())),
             round_.deadline_at,
             round_.attempt,
             task.specification.max_attempts,
-            live.unbearable,
-            live.is_full,
+            open_round.unbearable,
+            open_round.is_full,
         )
         verdict = judge(standing, now)
         if verdict is Verdict.WAIT:
@@ -61,50 +61,50 @@ class RoundMonitor:
             return MonitorResult()
         if verdict is Verdict.REOPEN and await self.opener.open(task, round_.number, round_.attempt + 1):
             return MonitorResult(reopened=True)
-        have = f"{standing.delivered} of {standing.quorum} updates needed came"
-        have += missing_of(live.roster.states.values())
+        have = f"{standing.delivered} of {standing.quorum} required updates arrived"
+        have += missing_of(open_round.roster.states.values())
         have += f"; {standing.unbearable}" if standing.unbearable and standing.delivered else ""
         return MonitorResult(
             failure=f"round {round_.number} missed its quorum in {round_.attempt} attempts: {have}",
         )
 
-    async def _preside(self, live: OpenRound, round_: Round) -> MonitorResult:
-        """Moves the secure sums of an open round on; closes it when all are told, or too few are."""
+    async def _step_sums(self, open_round: OpenRound, round_: Round) -> MonitorResult:
+        """Advance the secure sums of an open round; close it when all have ended, or too few can."""
         now = self.clock.now()
-        pause = await self.sum_coordinator.step(live)
+        pause = await self.sum_coordinator.step(open_round)
         if pause == 0.0:
             return MonitorResult()  # something moved, and the round may have work of another attempt
-        if any(session.state not in FINAL for session in live.sum_sessions.values()):
+        if any(session.state not in FINAL for session in open_round.sum_sessions.values()):
             return MonitorResult(pause)
-        alone = [live.roster.states[device] for device in live.roster.states if live.is_clear(device)]
-        told = [session for session in live.sum_sessions.values() if session.state is SumState.CLOSING]
-        count = sum(len(session.surviving) for session in told) + alone.count(ParticipationState.DELIVERED)
+        alone = [open_round.roster.states[device] for device in open_round.roster.states if open_round.is_clear(device)]
+        unmasked = [session for session in open_round.sum_sessions.values() if session.state is SumState.CLOSING]
+        count = sum(len(session.surviving) for session in unmasked) + alone.count(ParticipationState.DELIVERED)
         pending = alone.count(ParticipationState.ASSIGNED)
         if pending and now < round_.deadline_at and count + pending >= round_.quorum:
             return MonitorResult(max(0.01, round_.deadline_at - now))
-        unbearable = "" if live.choice.is_mean or not told else live.choice.rule.why_not(len(told))
+        unbearable = "" if open_round.choice.is_mean or not unmasked else open_round.choice.rule.why_not(len(unmasked))
         if count and count >= round_.quorum and not unbearable:
             await self.leases.begin(round_)
             return MonitorResult()
-        reasons = "; ".join(session.reason for session in live.sum_sessions.values() if session.reason)
-        have = f"{count} of {round_.quorum} devices needed are in its sums"
+        reasons = "; ".join(session.reason for session in open_round.sum_sessions.values() if session.reason)
+        have = f"{count} of {round_.quorum} required devices are in its sums"
         why = "; ".join(item for item in (have, reasons, unbearable) if item)
         return MonitorResult(failure=f"round {round_.number} failed: {why}")
 
-    async def _lost(self, live: OpenRound, now: float) -> tuple[dict[str, list[str]], float]:
-        """Devices that will not deliver with those they leave behind, and when to look again.
+    async def _lost(self, open_round: OpenRound, now: float) -> tuple[dict[str, list[str]], float]:
+        """Return lost relays with the devices they leave behind, and when to look again.
 
-        One through whom others deliver is lost when it declines, when most of the round's time is over, or when the
-        registry has revoked it or has not heard of it for a while.
+        A relay (a device through which others deliver) is lost when it declines, when most of the round's time is
+        over, or when the registry has revoked it or received no heartbeat for `SILENT_SECONDS`.
         """
-        round_, roster = live.round, live.roster
-        if not roster.relayed_by or round_.attempt >= live.task.specification.max_attempts:
+        round_, roster = open_round.round, open_round.roster
+        if not roster.relayed_by or round_.attempt >= open_round.task.specification.max_attempts:
             return {}, round_.deadline_at
-        patience = round_.opened_at + live.strategy.progress.relay_timeout_share * (
+        patience = round_.opened_at + open_round.strategy.progress.relay_timeout_share * (
             round_.deadline_at - round_.opened_at
         )
         assigned = ParticipationState.ASSIGNED
         waiting = [device for device in set(roster.relayed_by.values()) if roster.states.get(device) is assigned]
         unreachable = await self.opener.unreachable(waiting) if waiting else set()
-        lost = live.strategy.progress.lost_relays(roster, overdue=now >= patience, unreachable=unreachable)
+        lost = open_round.strategy.progress.lost_relays(roster, overdue=now >= patience, unreachable=unreachable)
         return lost, min(patience, now + LIFE_CHECK_SECONDS) if waiting and now < patience else round_.deadline_at

@@ -1,4 +1,4 @@
-"""Settling a round: pay, record how everybody behaved, charge privacy; each call repeatable."""
+"""Settle a round: pay, record the devices' conduct, charge privacy; every call is idempotent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from coterie_api.trust.v1 import trust_pb2 as trust
 from services.aggregation.domain.records import Event, Participation, Round, Task
 from services.aggregation.domain.rounds import conduct_of
 from services.aggregation.domain.rules.outlying import DISTANCE, FAR, ROUNDS, is_outlying
-from services.aggregation.rounds.leases import demand
+from services.aggregation.rounds.leases import require_lease
 from services.aggregation.store import contributions, models, rounds, sum_sessions, tasks
 from services.aggregation.strategies import strategy_for
 from services.aggregation.strategies.base import Strategy
@@ -26,10 +26,9 @@ from services.kit.rpc.service_clients import ServiceClients
 from services.kit.runtime.clock import Clock
 
 OBJECTION_SECONDS = 15.0
-"""For so long after a task has ended members may object to verdicts of its last round."""
+"""Time after the end of a task in which members may object to verdicts of its last round."""
 DISPUTED_SECONDS = 6.0
-"""A verdict that is disputed counts as so short an interaction: a tenth of a whole one, unless the registry says
-otherwise."""
+"""Duration of the interaction that a disputed verdict counts as: a tenth of a whole one by the registry's defaults."""
 WHOLE_INTERACTION_SECONDS = 86_400.0
 """A round done together counts as a whole interaction, however short: longer than any full-duration threshold."""
 
@@ -43,7 +42,7 @@ CONDUCT_OF_CLERK = {
 
 @dataclass(frozen=True, slots=True)
 class Settler:
-    """Settles rounds."""
+    """Settle rounds and release what they no longer need."""
 
     database: Database
     clients: ServiceClients
@@ -51,109 +50,109 @@ class Settler:
     clock: Clock
 
     async def is_ready(self, task: Task, round_: Round) -> bool:
-        """Whether a round can be settled: one that is paid by contribution waits for its evaluator, so long."""
+        """Whether a round can settle: one paid by contribution waits up to `evaluation_seconds` for its evaluator."""
         if not strategy_for(task.specification).settlement.is_evaluated:
             return True
         async with self.database.reading() as tx:
             values = await contributions.values_of(tx, task.id, round_.number)
-            made = await models.latest_models(tx, task.id, before=round_.number + 1)
-            everybody = await rounds.list_participations(tx, task.id, round_.number)
-        delivered = [p.device_id for p in everybody if p.state is ParticipationState.DELIVERED]
+            new_models = await models.latest_models(tx, task.id, before=round_.number + 1)
+            participations = await rounds.list_participations(tx, task.id, round_.number)
+        delivered = [p.device_id for p in participations if p.state is ParticipationState.DELIVERED]
         if values or not delivered:
             return True
         patience = ContributionParameters.of(task.specification.parameters).evaluation_seconds
-        if self.clock.now() < made[0].created_at + patience:
+        if self.clock.now() < new_models[0].created_at + patience:
             return False
-        # Stored before anybody is paid, so that an answer that comes later changes nothing.
-        said = f"no evaluator valued the round in {patience:g} s: nobody is paid for it, its pot stays in the escrow"
+        # Stored before any payment, so that a late valuation changes nothing.
+        message = f"no evaluator valued the round in {patience:g} s: no device is paid, the pot stays in the escrow"
         async with self.database.writing() as tx:
             await tasks.find_task(tx, task.id, lock=True)
             if not await contributions.values_of(tx, task.id, round_.number):
                 await contributions.value_round(tx, task.id, round_.number, dict.fromkeys(delivered, (0.0, 0.0)))
-                happened = Event(task.id, self.clock.now(), EventKind.ROUND_VALUED, said, round_.number)
+                happened = Event(task.id, self.clock.now(), EventKind.ROUND_VALUED, message, round_.number)
                 await tasks.add_events(tx, happened)
         return True
 
     async def settle(self, task: Task, round_: Round) -> bool:
-        """Pays and records a settling round and moves it to done; True when the escrow is spent."""
+        """Pay and record a settling round and move it to done; True when the escrow is spent."""
         strategy = strategy_for(task.specification)
         async with self.database.reading() as tx:
-            everybody = await rounds.list_participations(tx, task.id, round_.number)
+            participations = await rounds.list_participations(tx, task.id, round_.number)
             values = (
                 await contributions.values_of(tx, task.id, round_.number) if strategy.settlement.is_evaluated else {}
             )
-        plans = await self._plans(task, strategy.settlement.required_plans(everybody))
+        plans = await self._plans(task, strategy.settlement.required_plans(participations))
         settlement = await self.clients.ledger.SettleRound(
             pricing.SettleRoundRequest(
                 task_id=task.id,
                 round=round_.number,
-                work=[work_of(strategy, p, values) for p in everybody if p.state is not ParticipationState.IDLE],
-                payoffs=strategy.settlement.payoffs(everybody, plans),
+                work=[work_of(strategy, p, values) for p in participations if p.state is not ParticipationState.IDLE],
+                payoffs=strategy.settlement.payoffs(participations, plans),
             ),
             timeout=120.0,
         )
-        await self._record_conduct(task, round_, everybody, disputable=False)
+        await self._record_conduct(task, round_, participations, disputable=False)
         if strategy.settlement.has_disputes and round_.number > 1:
-            await self._tell_verdicts(task, round_.number - 1)
+            await self._record_disputable_verdicts(task, round_.number - 1)
         await self.blobs.delete_all(await self._finish(task, round_, settlement))
         return settlement.exhausted
 
-    async def tell_last_verdicts(self, task: Task) -> float:
-        """Records the verdicts of an ended task's last round; seconds to wait until members had time to object."""
+    async def record_last_verdicts(self, task: Task) -> float:
+        """Record the verdicts of an ended task's last round; return seconds left for objections, 0 when recorded."""
         if not strategy_for(task.specification).settlement.has_disputes:
             return 0.0
         for last in (task.round, task.round - 1):
             async with self.database.reading() as tx:
                 round_ = await rounds.find_round(tx, task.id, last)
-                everybody = await rounds.list_participations(tx, task.id, last)
+                participations = await rounds.list_participations(tx, task.id, last)
             if round_ is not None and round_.state is RoundState.DONE:
                 left = task.ended_at + OBJECTION_SECONDS - self.clock.now()
-                if left > 0.0 and any(p.judged_by and not p.objection for p in everybody):
+                if left > 0.0 and any(p.judged_by and not p.objection for p in participations):
                     return left
-                await self._record_conduct(task, round_, everybody, disputable=True)
+                await self._record_conduct(task, round_, participations, disputable=True)
                 break
         return 0.0
 
-    async def _tell_verdicts(self, task: Task, last: int) -> None:
+    async def _record_disputable_verdicts(self, task: Task, last: int) -> None:
         async with self.database.reading() as tx:
             round_ = await rounds.find_round(tx, task.id, last)
-            everybody = await rounds.list_participations(tx, task.id, last)
-        if round_ is not None and any(p.judged_by for p in everybody):
-            await self._record_conduct(task, round_, everybody, disputable=True)
+            participations = await rounds.list_participations(tx, task.id, last)
+        if round_ is not None and any(p.judged_by for p in participations):
+            await self._record_conduct(task, round_, participations, disputable=True)
 
     async def _plans(self, task: Task, versions: Collection[int]) -> dict[int, topology.Plan]:
         get = self.clients.topology.GetPlan
         return {v: await get(topology.GetPlanRequest(task_id=task.id, version=v)) for v in sorted(versions)}
 
-    async def _conduct(self, task: Task, round_: Round, everybody: list[Participation]) -> list[Participation]:
-        """Everybody whose conduct counts: one set aside by the rule is left out, one that was far outside all others
-        in several rounds counts as rejected."""
+    async def _conduct(self, task: Task, round_: Round, participations: list[Participation]) -> list[Participation]:
+        """Return participations whose conduct counts: without those the rule excluded; a device far from all others in
+        several rounds counts as rejected."""
         earlier: list[dict[str, Participation]] = []
-        if any(p.metrics.get(DISTANCE, 0.0) > FAR for p in everybody):
+        if any(p.metrics.get(DISTANCE, 0.0) > FAR for p in participations):
             async with self.database.reading() as tx:
                 for number in range(round_.number - 1, max(round_.number - ROUNDS, 0), -1):
                     result = await rounds.list_participations(tx, task.id, number)
                     earlier.append({p.device_id: p for p in result})
-        judged = []
-        for p in everybody:
+        annotated = []
+        for p in participations:
             history = [p.metrics, *(past[p.device_id].metrics for past in earlier if p.device_id in past)]
             if is_outlying(history):
-                judged.append(replace(p, state=ParticipationState.REJECTED))
+                annotated.append(replace(p, state=ParticipationState.REJECTED))
             elif not p.excluded_because:
-                judged.append(p)
-        return judged
+                annotated.append(p)
+        return annotated
 
     async def _record_conduct(
-        self, task: Task, round_: Round, everybody: list[Participation], *, disputable: bool
+        self, task: Task, round_: Round, participations: list[Participation], *, disputable: bool
     ) -> None:
-        """Records how everybody behaved: at once, or where a head's word stands alone a round later (`disputable`)."""
-        conduct, strategy = await self._conduct(task, round_, everybody), strategy_for(task.specification)
-        proved = strategy.settlement.verified_devices(everybody)
-        judged = {p.device_id for p in conduct if p.judged_by}
+        """Record the devices' conduct: at once, or a round later where only a head vouches for it (`disputable`)."""
+        conduct, strategy = await self._conduct(task, round_, participations), strategy_for(task.specification)
+        proved = strategy.settlement.verified_devices(participations)
+        annotated = {p.device_id for p in conduct if p.judged_by}
         chosen = [
             pair
             for pair in strategy.settlement.witnesses(conduct, round_.number)
-            if judged.isdisjoint(pair) != disputable
+            if annotated.isdisjoint(pair) != disputable
         ]
         interactions = [
             trust.Interaction(
@@ -167,18 +166,18 @@ class Settler:
                 kind=worst,
                 note=f"round {round_.number} of {task.id}{', disputed' if seconds < WHOLE_INTERACTION_SECONDS else ''}",
             )
-            for a, b, worst, seconds in _told(chosen, conduct)
+            for a, b, worst, seconds in _interactions(chosen, conduct)
             if worst is not ParticipationState.DELIVERED or {a, b} <= proved
         ]
         if task.specification.has_secure_sums and not disputable:
-            interactions += await self._conduct_of_clerks(task, round_)
+            interactions += await self._clerk_interactions(task, round_)
         for start in range(0, len(interactions), 5_000):
             await self.clients.trust.RecordInteractions(
                 trust.RecordInteractionsRequest(interactions=interactions[start : start + 5_000]), timeout=60.0
             )
 
-    async def _conduct_of_clerks(self, task: Task, round_: Round) -> list[trust.Interaction]:
-        """Clerks that kept silent or lied, as the others of their committee met them."""
+    async def _clerk_interactions(self, task: Task, round_: Round) -> list[trust.Interaction]:
+        """Return interactions of silent and outvoted clerks with the serving members of their committee."""
         async with self.database.reading() as tx:
             members = await sum_sessions.list_round_members(tx, task.id, round_.number)
         return [
@@ -200,10 +199,10 @@ class Settler:
         ]
 
     async def _finish(self, task: Task, round_: Round, settlement: pricing.Settlement) -> set[str]:
-        """Moves the round to done; digests of what nobody needs any more, if it was not done before."""
+        """Move the round to done; return digests of blobs no longer needed, empty if it was done before."""
         now = self.clock.now()
         async with self.database.writing() as tx:
-            await demand(tx, round_)
+            await require_lease(tx, round_)
             moved = await rounds.change_round(
                 tx, task.id, round_.number, expected=RoundState.SETTLING, state=RoundState.DONE, done_at=now
             )
@@ -215,22 +214,22 @@ class Settler:
             if settlement.paid_microcredits:
                 paid = f"{settlement.paid_microcredits / 1e6:.6f} credits paid to {len(settlement.payments)} devices"
                 await tasks.add_events(tx, Event(task.id, now, EventKind.ROUND_SETTLED, paid, round_.number))
-            return await self._give_up(tx, task, round_)
+            return await self._release_blobs(tx, task, round_)
 
-    async def _give_up(self, tx: Tx, task: Task, round_: Round) -> set[str]:
-        """Forgets the letters of a round that is over, and the updates that need be kept no longer; their digests."""
+    async def _release_blobs(self, tx: Tx, task: Task, round_: Round) -> set[str]:
+        """Delete the letters of a finished round and expired updates; return digests that no row names any more."""
         over = round_.number - task.specification.kept_rounds
         digests = await rounds.release(tx, task.id, over)
         digests |= set(await models.take_letters(tx, task.id, round_.number - 1))
         digests |= set(await models.take_states(tx, task.id, over))
         if task.specification.has_secure_sums:
             digests |= await sum_sessions.blobs_of_round(tx, task.id, round_.number)
-        # Verdicts of the round before have just been told: its work items are the last that anybody asked for.
+        # The verdicts of the round before are recorded now, so its work items are no longer needed.
         await rounds.forget_work(tx, task.id, min(over, round_.number - 1))
         return digests - await models.digests_in_use(tx, digests) if digests else set()
 
     async def clear(self, task: Task) -> None:
-        """Forgets what an ended task leaves: letters of its last round, and updates of a round that was never done."""
+        """Delete the letters of an ended task's last round, and the updates of a round that was never done."""
         async with self.database.writing() as tx:
             digests = set(await models.take_letters(tx, task.id, task.round))
             digests |= await rounds.given_up(tx, task.id, task.round)
@@ -238,15 +237,15 @@ class Settler:
         await self.blobs.delete_all(unused)
 
 
-def _told(
-    pairs: Sequence[tuple[str, str]], everybody: Sequence[Participation]
+def _interactions(
+    pairs: Sequence[tuple[str, str]], participations: Sequence[Participation]
 ) -> Iterator[tuple[str, str, ParticipationState, float]]:
-    """What is told of pairs, and for how long an interaction it counts.
+    """Yield each pair with the worse state of the two and the interaction's duration in seconds.
 
-    Of a member that objects nothing is known but that it and its head disagree, which costs both a little.
+    Where a member objects, the platform knows only that it and its head disagree, which costs both a little.
     """
-    objecting = {p.device_id: p for p in everybody if p.objection}
-    states = {p.device_id: p.state for p in everybody if p.device_id not in objecting}
+    objecting = {p.device_id: p for p in participations if p.objection}
+    states = {p.device_id: p.state for p in participations if p.device_id not in objecting}
     yield from ((a, b, worst, WHOLE_INTERACTION_SECONDS) for a, b, worst in conduct_of(pairs, states))
     for a, b in pairs:
         for member, head in ((a, b), (b, a)):
@@ -255,7 +254,7 @@ def _told(
 
 
 def work_of(strategy: Strategy, p: Participation, values: Mapping[str, float]) -> pricing.Work:
-    """What pricing is told."""
+    """Return a participant's work, as pricing needs it."""
     spent = p.privacy if p.state is ParticipationState.DELIVERED else []
     return pricing.Work(
         device_id=p.device_id,

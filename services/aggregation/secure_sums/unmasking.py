@@ -23,8 +23,8 @@ from services.aggregation.domain.masked import MaskedSum
 from services.aggregation.domain.records import Event, Participation
 from services.aggregation.domain.sum_sessions import OUT_OF_RANGE, CommitteeMember, Share, SumSession
 from services.aggregation.rounds.closing import Closer
-from services.aggregation.rounds.leases import demand
-from services.aggregation.rounds.model_update import make_from_sums
+from services.aggregation.rounds.leases import require_lease
+from services.aggregation.rounds.model_update import build_models_from_sums
 from services.aggregation.rounds.open_round import OpenRound
 from services.aggregation.secure_sums.retry import Retry, cheating
 from services.aggregation.store import models, rounds, sum_sessions, tasks
@@ -71,7 +71,7 @@ class Unmasking:
             opened = await self._opened(live, survivors)
             if alone:
                 opened.append(await asyncio.to_thread(clear_sum, self.model_files, live))
-            made = await asyncio.to_thread(make_from_sums, self.model_files, live, opened, states)
+            made = await asyncio.to_thread(build_models_from_sums, self.model_files, live, opened, states)
             if alone:
                 await self.model_files.blobs.delete(opened.pop().digest)
         everybody = await self._verdicts(live, result, survivors)
@@ -110,7 +110,7 @@ class Unmasking:
             )
             event = Event(live.task.id, self.clock.now(), EventKind.SUM_UNMASKED, message, session.round)
             async with self.database.writing() as tx:
-                await demand(tx, live.round)
+                await require_lease(tx, live.round)
                 if await sum_sessions.change_session(tx, session.place, expected=SumState.CLOSING, opened=digest):
                     await tasks.add_events(tx, event)
         return sound
@@ -125,7 +125,7 @@ class Unmasking:
             await self.retry.fail(live, session, reason)
         await self.model_files.blobs.delete(digest)
         async with self.database.writing() as tx:  # where nothing follows, the round goes on without this sum
-            await demand(tx, live.round)
+            await require_lease(tx, live.round)
             back = {"state": RoundState.OPEN}
             await rounds.change_round(tx, live.task.id, session.round, expected=RoundState.CLOSING, **back)
             await tasks.change_task(tx, live.task.id)

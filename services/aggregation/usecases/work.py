@@ -136,7 +136,7 @@ class WorkUseCases:
     async def _has_part(self, live: OpenRound, device_id: str) -> bool:
         """Whether a device has a part in a round; one that joined just now may have got its work elsewhere."""
         if device_id not in live.roster.states and live.buffering is not None:
-            await self._open_rounds.newcomers.catch_up(live)
+            await self._open_rounds.late_joiners.catch_up(live)
         return device_id in live.roster.states
 
     async def _admit_late(self, task_id: str, number: int, device_id: str, digest: str) -> tuple[int, bool]:

@@ -154,7 +154,7 @@ async def test_a_round_that_nobody_values_is_settled_for_nothing_and_says_so(ser
     assert (await client.finished(task.id)).state == words.TASK_STATE_FINISHED
     assert {work.quality for work in service.fakes.settled[task.id, 1].work} == {0.0}
     (event,) = [e.message for e in await client.events(task.id) if e.kind == words.EVENT_KIND_ROUND_VALUED]
-    assert "nobody is paid for it" in event
+    assert "no device is paid" in event
     assert (await ask(client, task.id, 0.0)).ended
 
 

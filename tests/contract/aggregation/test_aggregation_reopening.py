@@ -101,7 +101,7 @@ async def test_delivery_in_transit_during_replanning_is_not_the_devices_fault(
     await _decline(client, task)
     again = await _work(client, HEAD, 2)
     go_on.set()
-    with pytest.raises(Conflict, match="planned anew"):
+    with pytest.raises(Conflict, match="replanned"):
         await delivering
     assert again.role == words.ROLE_SOLO
     assert not [event for event in await client.events(task.id) if event.kind == words.EVENT_KIND_UPDATE_REJECTED]

@@ -173,7 +173,7 @@ async def test_a_missed_quorum_reopens_the_round_and_then_fails_with_a_reason(se
     await client.deliver(await client.get_work("dev_a"), "dev_a", [1.0, 1.0, 1.0])
     ended = await client.finished(task.id)
     assert ended.state == words.TASK_STATE_FAILED
-    assert "missed its quorum in 2 attempts: 1 of 3 updates needed came (2 sent nothing)" in ended.reason
+    assert "missed its quorum in 2 attempts: 1 of 3 required updates arrived (2 sent nothing)" in ended.reason
     kinds = [event.kind for event in await client.events(task.id)]
     assert kinds.count(words.EVENT_KIND_ROUND_OPENED) == 1
     assert kinds.count(words.EVENT_KIND_ROUND_REOPENED) == 1

@@ -273,4 +273,4 @@ async def test_a_round_in_which_nobody_is_trusted_does_not_close(service: Servic
     await play(client, task.id)
     ended = await client.finished(task.id)
     assert ended.state == words.TASK_STATE_FAILED
-    assert "nobody who delivered is trusted" in ended.reason
+    assert "no device that delivered is trusted" in ended.reason
