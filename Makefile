@@ -6,7 +6,7 @@ RUNS := $(VENV)/.runs
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 PROTOS := $(shell find protos -name '*.proto')
-# A platform is six processes: without bytecode beside the sources each would compile everything at every start.
+# Keep bytecode beside the sources; otherwise each of the six processes compiles everything at every start.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s '|'
 
-# What the platform, a device and the demos need; modules are compiled to bytecode once, by one process: five that start together would each do it.
+# Packages of the platform, devices and demos. One process compiles the bytecode, so that services starting together do not.
 $(RUNS): pyproject.toml constraints.txt clients/coterie/pyproject.toml clients/cli/pyproject.toml
 	@echo "installing what the platform needs, once: about a minute, most of it torch …"
 	@$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Coterie needs Python 3.11 or newer: make PYTHON=python3.11"'
@@ -24,7 +24,7 @@ $(RUNS): pyproject.toml constraints.txt clients/coterie/pyproject.toml clients/c
 	@$(BIN)/python -c 'import coterie.learning.torch_learner; [__import__(f"services.{name}.app") for name in ("trust", "topology", "pricing", "aggregation", "gateway")]'
 	@touch $(RUNS)
 
-# What tests, checks, the lab and drawings need beside, and the planners' loops compiled.
+# Further packages of tests, checks, the lab and drawings; compile the planners.
 $(STAMP): $(RUNS) clients/lab/pyproject.toml
 	@echo "installing what tests, checks and the lab need, once …"
 	$(PIP) -e 'clients/coterie[torch,demo]' -e 'clients/cli[drawing]' -e '.[dev,docs]' -e 'clients/lab[ray]'
@@ -52,7 +52,7 @@ check: $(STAMP) ## lint, strict types, generated protobuf code up to date
 	$(BIN)/mypy
 	deploy/check-protos $(BIN)
 
-# One worker more than cores: tests wait for the disk and for each other's processes part of their time.
+# One worker more than cores, because tests partly wait for the disk and for child processes.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --durations=15
 
@@ -78,7 +78,7 @@ chaos: $(STAMP) ## every preset under faults: kills, stops, clocks, networks, di
 	$(BIN)/python -m pytest -q -s -m slow tests/chaos
 
 .PHONY: demo
-demo: $(RUNS) ## start the platform, let twelve devices train together, show what happened
+demo: $(RUNS) ## start a platform, train 12 devices together, show the results
 	$(BIN)/coterie demo
 
 .PHONY: up
@@ -86,16 +86,16 @@ up: $(RUNS) ## start the whole platform on this machine (Ctrl-C stops it)
 	$(BIN)/coterie up
 
 .PHONY: bench
-bench: $(STAMP) ## measure speed; prints figures with ratios
+bench: $(STAMP) ## run the benchmarks; prints figures and ratios
 	$(BIN)/python -m bench
 
 .PHONY: bench-lab
-bench-lab: $(STAMP) ## measure the lab's kernels against pfl, Flower and a plain torch loop; makes their environments once
+bench-lab: $(STAMP) ## compare the lab with pfl, Flower and a plain torch loop; creates their environments once
 	$(BIN)/python bench/lab.py
 	$(BIN)/python bench/lab_scale.py
 
 .PHONY: data
-data: $(STAMP) ## bring the experiments' data sets into data/, verified; says where the rest comes from
+data: $(STAMP) ## download and verify the experiments' data sets into data/; lists the manual ones
 	$(BIN)/lab data --fetch data
 
 .PHONY: lab
@@ -109,11 +109,11 @@ compose-up: ## start the platform with Docker Compose on PostgreSQL
 	COTERIE_COMMIT=$$(git rev-parse --short=7 HEAD 2>/dev/null) docker compose up -d --build
 
 .PHONY: compose-test
-compose-test: ## build and run docker-compose.yml for real, kill a service, see a task finish
+compose-test: ## build and run docker-compose.yml, kill a service, check that a task finishes
 	deploy/compose-test $(ENGINE)
 
 .PHONY: watch-test
-watch-test: ## run docker-compose.yml with the observability overlay for real: Prometheus reaches every service (minutes)
+watch-test: ## run docker-compose.yml with the observability overlay: Prometheus scrapes every service (minutes)
 	deploy/watch-test $(ENGINE)
 
 .PHONY: swarm-test

@@ -1,4 +1,4 @@
-"""What every example here does beside its own part: publish a task, and let a few devices work on it in one process.
+"""Shared by the examples: publish a task and run its devices in one process.
 
 Needs a platform: `coterie up` in the same folder, or one that `COTERIE_URL` and an admin's `COTERIE_API_KEY` name.
 """
@@ -19,7 +19,7 @@ from coterie.agent.results import RoundResult
 
 
 def play(name: str, model: bytes, learners: Sequence[Learner], **specification: Any) -> FleetSummary:
-    """Publishes a task that starts from `model`, does all devices' work, and prints each round's mean figures."""
+    """Publish a task that starts from `model`, run all devices, and print each round's mean metrics."""
     url = os.environ.get("COTERIE_URL", "http://127.0.0.1:8080")
     key = os.environ.get("COTERIE_API_KEY") or Path(".coterie/admin.key").read_text().strip()
     figures: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))

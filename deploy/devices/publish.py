@@ -1,4 +1,4 @@
-"""Publishes a small task for the three demonstration devices: owner, token, model and two rounds of work."""
+"""Publish a small task for the three demonstration devices: owner, token, model and two rounds of work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What mkdocs does for this site beyond its own: pages made from the code, and links to files of the repository."""
+"""mkdocs hooks: add pages generated from the code and rewrite links to files of the repository."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _DIAGRAMS = Path(nicegui.__file__).parent / "elements" / "mermaid" / "dist"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages that are made, and those that live elsewhere in the repository."""
+    """Add generated pages, and pages from elsewhere in the repository."""
     for source, target in ELSEWHERE.items():
         files.append(File.generated(config, target, content=(ROOT / source).read_text()))
     for target, content in reference.pages(ROOT).items():
@@ -43,7 +43,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links are from where the page's source is; on the site they are from where it is shown. Code is only named."""
+    """Rewrite links from the page's place in the repository to its place on the site; links to code become plain text."""
     shown = page.file.src_uri
     source = next((path for path, target in ELSEWHERE.items() if target == shown), f"docs/{shown}")
 
@@ -62,7 +62,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 
 
 def on_post_build(config: MkDocsConfig, **_: Any) -> None:
-    """Puts the diagrams' library, from an installed package, beside the pages."""
+    """Copy the diagram library from an installed package beside the pages."""
     assets = Path(config.site_dir) / "assets"
     shutil.copytree(_DIAGRAMS, assets / "mermaid", dirs_exist_ok=True)
     shutil.copy(Path(__file__).parent / "diagrams.js", assets / "diagrams.js")

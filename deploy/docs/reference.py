@@ -1,4 +1,4 @@
-"""The site's reference, made from what runs: OpenAPI, protobuf files, the command and the SDK's docstrings."""
+"""Generate the reference pages from OpenAPI, protobuf files, the command and the SDK's docstrings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Every answer is one of these; unknown fields of a newer platform are ignored, `.
 
 
 def pages(root: Path) -> dict[str, str]:
-    """Each reference page under the name the site knows it by."""
+    """Return each reference page by its name on the site."""
     return {
         "reference/rest.md": "\n".join(rest()),
         "reference/commands.md": "\n".join(commands()),
@@ -42,7 +42,7 @@ def pages(root: Path) -> dict[str, str]:
 
 
 def rest() -> Iterator[str]:
-    """Every route with what it takes and gives."""
+    """Describe every route with its request and response."""
     from services.gateway.app import build
     from services.gateway.settings import GatewaySettings
 
@@ -112,7 +112,7 @@ def _table(columns: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> Iterato
 
 
 def commands() -> Iterator[str]:
-    """Every command with its options and examples."""
+    """Describe every command with its options and examples."""
     from coterie_cli.main import app
 
     yield "# Command line\n\nEvery command takes `--help`; those that print results take `--json`.\n"
@@ -149,7 +149,7 @@ _ITEM = re.compile(r"^\s+(rpc \w+.*?;|rpc .*|(?:repeated |optional )?(?:map<[^>]
 
 
 def parameters() -> Iterator[str]:
-    """Every parameter of a task with its values, default and meaning."""
+    """Describe every task parameter with its values, default and meaning."""
     from coterie.parameters.registry import groups
 
     yield "# Task parameters\n"
@@ -169,7 +169,7 @@ def parameters() -> Iterator[str]:
 
 
 def messages(root: Path) -> Iterator[str]:
-    """The services' protobuf files with their comments."""
+    """Show the services' protobuf files with their comments."""
     yield "# Messages between services\n\nInternal: services are upgraded together. Devices speak REST.\n"
     for path in sorted((root / "protos").rglob("*.proto")):
         yield f"## {path.stem}\n\n`{path.relative_to(root)}`\n"
