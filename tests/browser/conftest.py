@@ -1,4 +1,4 @@
-"""A real Chromium on a real console in front of a real platform. Without a Chromium these tests are left out."""
+"""A real Chromium, console and platform; without Chromium, pytest skips these tests."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ ARGUMENTS = (
     "--no-first-run",
 )
 DESKTOP, PHONE = {"width": 1360, "height": 860}, {"width": 390, "height": 844}
-HINT = "there is no Chromium here: `apt-get install chromium`, or set COTERIE_CHROMIUM to the path of one"
+HINT = "Chromium not found: run `apt-get install chromium` or set COTERIE_CHROMIUM to its path"
 
 
 def chromium_path() -> str:
-    """Where the browser is; empty where there is none."""
+    """Return the path of the browser; empty if there is none."""
     return os.environ.get("COTERIE_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser") or ""
 
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """The browser, of one file: while it lives, its own event loop runs and no other test could start one."""
+    """The browser of one test file; its event loop keeps other tests from starting one."""
     path = chromium_path()
     if not path:
         pytest.skip(HINT)
@@ -64,7 +64,7 @@ def console(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 class Visitor:
-    """A browser of somebody's own: what its pages complain of, and whom else they speak to."""
+    """A browser context that collects console errors and requests to other hosts."""
 
     def __init__(self, context: BrowserContext, url: str) -> None:
         self.context, self.url = context, url
@@ -85,7 +85,7 @@ class Visitor:
             self.complaints.append(f"another host: {address}")
 
     def sign_in(self, key: str) -> Visitor:
-        """Signs in with an API key."""
+        """Sign in with an API key."""
         self.page.goto(f"{self.url}/signin")
         self.page.fill("input[name=api_key]", key)
         self.page.click("button[type=submit]")
@@ -93,19 +93,19 @@ class Visitor:
         return self
 
     def open(self, path: str) -> Page:
-        """Opens a page of the console and waits until it is there."""
+        """Open a page of the console and wait until it is drawn."""
         self.page.goto(self.url + path)
         self.page.wait_for_selector(".c-main h1, .c-main .c-note")
         return self.page
 
     def content(self) -> str:
-        """All the text on the page."""
+        """Return the text of the page."""
         return "\n".join(self.page.locator(".c-main, .c-plain-page main").all_inner_texts())
 
 
 @pytest.fixture
 def visitors(chromium: Browser, console: Console) -> Iterator[Any]:
-    """Makes visitors; at the end none of their pages may have complained."""
+    """Create visitors; at the end, none of their pages may have reported an error."""
     made: list[Visitor] = []
 
     def visitor(key: str = "", **options: Any) -> Visitor:

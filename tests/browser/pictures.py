@@ -1,6 +1,6 @@
-"""Every page of the console in pictures, light and dark, on a desktop and on a phone, with the devices of a demo.
+"""Screenshots of all console pages, light and dark, on desktop and phone, with the devices of a demo.
 
-python -m tests.browser.pictures FOLDER          every page in four looks, to be looked at
+python -m tests.browser.pictures FOLDER          screenshots of every page in four themes
 python -m tests.browser.pictures docs/pictures   those that the documentation shows, as named there
 """
 
@@ -24,19 +24,19 @@ from coterie_cli.demos.market import publisher_with
 from tests.browser.conftest import ARGUMENTS, DESKTOP, PHONE, Visitor, chromium_path
 from tests.browser.scene import Console
 
-LOOKS = {
+THEMES = {
     "light": {"viewport": DESKTOP, "color_scheme": "light"},
     "dark": {"viewport": DESKTOP, "color_scheme": "dark"},
     "phone": {"viewport": PHONE, "color_scheme": "light"},
     "phone-dark": {"viewport": PHONE, "color_scheme": "dark"},
 }
 SETTLE_SECONDS = 2.5
-"""Until charts and graphs have stopped moving."""
+"""Time until charts and graphs stop moving."""
 COLOURS = 256
 
 
 def play(ground: DemoPlatform) -> dict[str, str]:
-    """The demo's devices with a task that finished, one that failed and one that waits; pages by name."""
+    """Create a finished, a failed and a waiting task of the demo's devices; return pages by name."""
     split = digits(len(clusters.CAST), concentration=1.0)
     agents = clusters.devices(ground, split)
     clusters.meet(ground, agents)
@@ -82,23 +82,23 @@ def play(ground: DemoPlatform) -> dict[str, str]:
     }
 
 
-def take(browser: Browser, url: str, key: str, pages: dict[str, str], looks: dict[str, Any], folder: Path) -> None:
-    """Pictures of pages in each look."""
-    for look, options in looks.items():
+def take(browser: Browser, url: str, key: str, pages: dict[str, str], themes: dict[str, Any], folder: Path) -> None:
+    """Take screenshots of the pages in each theme."""
+    for theme, options in themes.items():
         context = browser.new_context(**options, timezone_id="Europe/Madrid")
         visitor = Visitor(context, url).sign_in(key)
         for name, path in pages.items():
             page = visitor.open(path)
             time.sleep(SETTLE_SECONDS)
             picture = Image.open(io.BytesIO(page.screenshot()))
-            end = "" if look == "light" else f"-{look}"
+            end = "" if theme == "light" else f"-{theme}"
             picture.convert("RGB").quantize(COLOURS).save(folder / f"console-{name}{end}.png", optimize=True)
         assert visitor.complaints == [], visitor.complaints
         context.close()
 
 
 def main(folder: Path) -> None:
-    """Plays, takes the pictures, and says how many there are."""
+    """Create the scene, take the screenshots, and print their number."""
     single_threaded()
     folder.mkdir(parents=True, exist_ok=True)
     retained = (
@@ -113,13 +113,13 @@ def main(folder: Path) -> None:
         browser = playwright.chromium.launch(executable_path=chromium_path(), args=list(ARGUMENTS))
         owners = {"me": "/me"}
         for key, shown in ((ground.processes.admin_key(), pages), (ground.agents[0].identity.api_key, owners)):
-            for look, options in LOOKS.items():
-                end = "" if look == "light" else f"-{look}"
+            for theme, options in THEMES.items():
+                end = "" if theme == "light" else f"-{theme}"
                 wanted = {
                     name: path for name, path in shown.items() if not retained or f"console-{name}{end}" in retained
                 }
                 if wanted:
-                    take(browser, console.url, key, wanted, {look: options}, folder)
+                    take(browser, console.url, key, wanted, {theme: options}, folder)
         browser.close()
 
 

@@ -1,4 +1,4 @@
-"""A platform with a history to look at, and a console in front of it."""
+"""Fixture: a platform with a history, and a console in front of it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FRIENDS = ("ada-phone", "ada-laptop", "grace-phone")
 
 
 class Console:
-    """The console as a process of its own."""
+    """The console as a separate process."""
 
     def __init__(self, gateway_url: str, folder: Path, **variables: str) -> None:
         (port,) = free_ports(1)
@@ -68,11 +68,11 @@ class Console:
             return False
 
     def log(self) -> str:
-        """What it wrote."""
+        """Return its log."""
         return self._log.read_text(errors="replace")
 
     def stop(self) -> None:
-        """Stops it; it must end by itself."""
+        """Stop the process gracefully."""
         self._process.terminate()
         try:
             self._process.wait(15)
@@ -86,7 +86,7 @@ def _scripted(seed: int, _: Any) -> Scripted:
 
 
 class Scene:
-    """Owners, devices that know each other, publishers with tasks that ended well and badly."""
+    """Owners, devices with ties, and publishers with finished and failed tasks."""
 
     def __init__(self, platform: RealPlatform) -> None:
         self.platform, self.admin = platform, platform.admin
@@ -130,25 +130,25 @@ class Scene:
         return made.api_key, made.principal.subject
 
     def id(self, name: str) -> str:
-        """A device's id."""
+        """Return a device's id."""
         identity = self.homes[name].identity()
         assert identity is not None
         return identity.id
 
     def key(self, name: str) -> str:
-        """A device's API key."""
+        """Return a device's API key."""
         identity = self.homes[name].identity()
         assert identity is not None
         return identity.api_key
 
     def publish(self, platform: Platform, name: str, **specification: Any) -> str:
-        """A task of the tests' model; its id."""
+        """Publish a task with the tests' model and return its id."""
         defaults: dict[str, Any] = {"rounds": 3, "min_devices": 3, "quorum": 0.7, "round_seconds": 60.0, "seed": 3}
         digest = platform.upload_model(model())
         return str(platform.create_task(name=name, model_digests=[digest], **(defaults | specification)).id)
 
     def clusters(self, name: str, **specification: Any) -> str:
-        """A task of the preset clusters that pays."""
+        """Publish a task of the preset clusters with payments."""
         defaults: dict[str, Any] = {
             "preset": "clusters",
             "training": {"clip_norm": 1.0},
@@ -161,7 +161,7 @@ class Scene:
         return self.publish(self.publisher, name, **(defaults | specification))
 
     def work(self, task: str, names: Iterable[str] | None = None) -> None:
-        """Lets devices join a task of the preset clusters and work on it, each in a thread."""
+        """Let devices join a task of the preset clusters and work on it, each in a thread."""
         for seed, name in enumerate(names or self.homes):
             agent = Agent(
                 self.homes[name].folder,
@@ -182,13 +182,13 @@ class Scene:
             self.faults.append(error)
 
     def finish(self, task: str, state: str = "finished") -> None:
-        """Returns when the task has ended as it should."""
+        """Wait until the task has finished."""
         ended = self.admin.wait_for_end(task)
         assert not self.faults, self.faults
         assert ended.state == state, f"{ended.reason}\n{self.platform.logs()}"
 
     def play(self) -> None:
-        """The history: a task that finished, one that failed, one of a rival that waits."""
+        """Create the history: a finished task, a failed one, and a rival's waiting one."""
         self.digits = self.clusters("digits")
         self.work(self.digits)
         noise = {"privacy": "uniform", "parameters": {"privacy": {"noise_multiplier": 1.0}}}
@@ -205,7 +205,7 @@ class Scene:
         self.finish(self.failed, "failed")
 
     def close(self) -> None:
-        """Gives connections back."""
+        """Close the connections."""
         self.publisher.close()
         self.rival.close()
         for thread in self._threads:

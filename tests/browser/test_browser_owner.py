@@ -127,7 +127,7 @@ def test_owner_pairs_browser_approves_pauses_and_signs_in_again(visitors: Any, s
     after = scene.admin.privacy(device).epsilon
     assert after > before
     page.reload()
-    page.wait_for_selector("text=/of 1000000 you allow/")
+    page.wait_for_selector("text=/of your limit 1000000/")
     content = owner.content()
     assert fingerprint_words(scene.homes["grace-phone"].keys().public().signing) in content  # of the circle
     assert re.search(rf"{after:.3g}", content)

@@ -1,1 +1,1 @@
-"""Pieces that several pages are made of."""
+"""Components that pages share."""

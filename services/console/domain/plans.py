@@ -12,6 +12,7 @@ from typing import Any
 
 from services.console.domain import words
 from services.console.domain.graph import MOST_LINKS, MOST_NODES, Graph
+from services.console.domain.names import Names
 from services.console.domain.network import PLATFORM, Drawing, Link, Node
 
 Assignment = Mapping[str, Any]
@@ -202,6 +203,12 @@ def _large(plan: Mapping[str, Any], assignments: Sequence[Assignment]) -> Drawin
         for number, (group, size) in enumerate(sizes.most_common(MOST_NODES))
     ]
     return Drawing(nodes, [], f"{_summary(plan, assignments)}; drawn as groups, the table lists every device")
+
+
+def describe_move(move: Mapping[str, Any], names: Names) -> str:
+    """Describe a move that keeps clusters from being individually stable; `to` is empty for leaving a cluster."""
+    target = ", ".join(names.device(member) for member in move["to"])
+    return f"{names.device(move['device'])} would gain by {f'joining {target}' if target else 'leaving its cluster'}"
 
 
 def noise_words(assignment: Assignment) -> str:

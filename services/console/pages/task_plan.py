@@ -19,7 +19,7 @@ from services.console.components.task_watch import Watch
 from services.console.domain import words
 from services.console.domain.graph import Graph
 from services.console.domain.names import Names
-from services.console.domain.plans import LEGENDS, draw_plan, noise_words, stations_of
+from services.console.domain.plans import LEGENDS, describe_move, draw_plan, noise_words, stations_of
 from services.console.wire.platform import Json
 
 COLUMNS = (
@@ -169,7 +169,7 @@ def _verdict(plan: Json, names: Names) -> None:
                 "good",
             )
         else:
-            note("warning", f"Not individually stable: {details.get('blocking')}", "warn")
+            note("warning", f"Not individually stable: {describe_move(details['blocking'], names)}.", "warn")
     if details.get("instead"):
         note("warning", f"This round uses matching instead of the policy: {details['instead']}.", "warn")
     rows = [

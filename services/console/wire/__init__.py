@@ -1,1 +1,1 @@
-"""What is asked of the gateway, and what is remembered of its answers for a moment."""
+"""Client of the gateway, with caches and downloads."""

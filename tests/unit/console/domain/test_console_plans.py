@@ -15,7 +15,7 @@ from services.console.domain.alerts import list_alerts
 from services.console.domain.graph import MOST_NODES, Graph
 from services.console.domain.names import Names
 from services.console.domain.network import PLATFORM
-from services.console.domain.plans import LEGENDS, draw_plan, stations_of
+from services.console.domain.plans import LEGENDS, describe_move, draw_plan, stations_of
 from services.console.domain.prices import course
 from services.console.domain.progress import contributions, curves, metric_names, seconds_left
 from services.console.domain.visibility import promise, who_sees
@@ -57,6 +57,15 @@ def test_clusters_are_drawn_with_heads_and_dashed_noised_members() -> None:
     assert [node.id for node in drawing.nodes if node.ring] == ["d0"]
     assert {(link.a, link.b): link.style for link in drawing.links} == {("d1", "d0"): "solid", ("d2", "d0"): "dashed"}
     assert drawing.summary == "4 devices: 1 cluster with a head, 1 device unclustered"
+
+
+def test_a_blocking_move_names_the_device_and_its_target() -> None:
+    names = Names({key: {"name": name} for key, name in NAMES.items()})
+    assert (
+        describe_move({"device": "d0", "to": ["d1", "d2"]}, names)
+        == "device 0 would gain by joining device 1, device 2"
+    )
+    assert describe_move({"device": "d0", "to": []}, names) == "device 0 would gain by leaving its cluster"
 
 
 def test_a_mesh_link_is_drawn_once_in_the_tone_of_its_trust() -> None:
