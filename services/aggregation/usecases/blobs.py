@@ -37,7 +37,7 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class Sweeper:
-    """Looks for blobs without an owner, and removes them."""
+    """Find and remove blobs that no row names."""
 
     database: Database
     clients: ServiceClients
@@ -72,11 +72,11 @@ class Sweeper:
             needed = await models.digests_in_use(tx, whole)
         return [blob for blob in old if blob.name not in needed]
 
-    async def _take(self, found: Sweep, blob: StoredBlob, before: float, dry_run: bool) -> None:
+    async def _take(self, listed: Sweep, blob: StoredBlob, before: float, dry_run: bool) -> None:
         if not dry_run and not await self.blobs.remove(blob, unless_after=before):
-            return  # stored again meanwhile: somebody needs it
-        found.orphans += 1
-        found.orphan_bytes += blob.size_bytes
-        found.removed += not dry_run
-        if len(found.names) < MOST_NAMED:
-            found.names.append(blob.name)
+            return  # stored again meanwhile, so a row will name it
+        listed.orphans += 1
+        listed.orphan_bytes += blob.size_bytes
+        listed.removed += not dry_run
+        if len(listed.names) < MOST_NAMED:
+            listed.names.append(blob.name)

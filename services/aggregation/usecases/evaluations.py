@@ -1,4 +1,4 @@
-"""Evaluations: a publisher's evaluator is asked what coalitions' models are worth, and each device's part follows."""
+"""Evaluations: a publisher's evaluator values coalitions' models; each device's contribution follows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from services.kit.rpc.principal import current_principal, require_role
 from services.kit.runtime.clock import Clock
 
 MOST_WORTH = 1e12
-"""Largest worth taken: sums and differences of such stay exact enough to share a pot by."""
+"""Largest worth accepted: sums and differences of such stay exact enough to share a pot by."""
 
 
 def _ripe(task: Task) -> tuple[RoundState, ...]:
@@ -57,11 +57,11 @@ class EvaluationUseCases:
         self._lock = asyncio.Lock()
 
     async def ask(self, task_id: str, wait_seconds: float) -> Evaluation:
-        """The next models whose worth is asked for; waits for a round to be over."""
+        """Return the next models to value; wait for a round to end."""
         require_role("publisher", "admin")
         deadline = latest(self._clock, wait_seconds)
         while True:
-            with self._notifier.subscribe(f"events:{task_id}", f"task:{task_id}") as sleeper:
+            with self._notifier.subscribe(f"events:{task_id}", f"task:{task_id}") as subscription:
                 async with self._database.reading() as tx:
                     task = await visibility.see_inside(tx, task_id)
                     number = await contributions.next_round(tx, task_id, _ripe(task))
@@ -70,7 +70,7 @@ class EvaluationUseCases:
                 left = deadline - self._clock.now()
                 if left <= 0 or task.ended:
                     return Evaluation(task_id, ended=task.ended)
-                await sleeper.wait(min(left, 1.0))
+                await subscription.wait(min(left, 1.0))
 
     async def _ask(self, task: Task, number: int) -> Evaluation:
         async with self._lock:
@@ -84,7 +84,7 @@ class EvaluationUseCases:
         return Evaluation(task.id, number, digest, size, count, len(valuation.inquiry.known), len(valuation.players))
 
     async def answer(self, task_id: str, number: int, digest: str, worths: Sequence[float]) -> tuple[bool, int]:
-        """Takes the worths of models that were asked for; whether the round is valued now, and how many are known."""
+        """Store the worths of requested models; return whether the round is valued, and how many worths are known."""
         require_role("publisher", "admin")
         async with self._database.reading() as tx:
             task = await visibility.see_inside(tx, task_id)
@@ -129,20 +129,20 @@ class EvaluationUseCases:
             return held[1]
         async with self._database.reading() as tx:
             round_ = await rounds.find_round(tx, task.id, number)
-            everybody = await rounds.list_participations(tx, task.id, number)
+            participations = await rounds.list_participations(tx, task.id, number)
             current = await models.latest_models(tx, task.id, before=number)
             known = await contributions.list_worths(tx, task.id, number)
             secure = task.specification.has_secure_sums
             sums = (await sum_sessions.latest_sessions(tx, task.id, number)).values() if secure else ()
-        if round_ is None or not current or not any(p.kept for p in everybody):
+        if round_ is None or not current or not any(p.kept for p in participations):
             raise WrongTaskState(f"round {number} of {task.id} has no stored updates to value")
-        told = ContributionParameters.of(task.specification.parameters).evaluations
+        evaluations = ContributionParameters.of(task.specification.parameters).evaluations
         base = (current[0].digest, current[0].size_bytes)
-        place = (self._model_files, task, round_, everybody)
+        place = (self._model_files, task, round_, participations)
         if sums:
-            result = await asyncio.to_thread(begin_sums, *place, sums, base, int(told))
+            result = await asyncio.to_thread(begin_sums, *place, sums, base, int(evaluations))
         else:
-            result = await asyncio.to_thread(begin, *place, base, int(told))
+            result = await asyncio.to_thread(begin, *place, base, int(evaluations))
         for mask, worth in known.items():
             result.inquiry.answer(mask, worth)
         self._under_way[task.id] = (number, result)
@@ -151,7 +151,7 @@ class EvaluationUseCases:
     async def _finish(self, task: Task, number: int, valuation: Valuation) -> None:
         result = await asyncio.to_thread(valuation.inquiry.result)
         values = valuation.shared(result)
-        said = (
+        message = (
             f"{valuation.seen} valued by {result.evaluations} models: contributions sum "
             f"to {result.values.sum():.4g}, largest standard error {result.errors.max():.2g}"
         )
@@ -159,7 +159,7 @@ class EvaluationUseCases:
             await tasks.find_task(tx, task.id, lock=True)  # of two that finish at once the second finds it done
             if not await contributions.values_of(tx, task.id, number):
                 await contributions.value_round(tx, task.id, number, values)
-                happened = Event(task.id, self._clock.now(), EventKind.ROUND_VALUED, said, number)
+                happened = Event(task.id, self._clock.now(), EventKind.ROUND_VALUED, message, number)
                 await tasks.add_events(tx, happened)
                 await tasks.change_task(tx, task.id)
         self._under_way.pop(task.id, None)

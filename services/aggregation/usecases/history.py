@@ -1,4 +1,4 @@
-"""The history of tasks: rounds and everybody in them, events, model versions, and rounds made again."""
+"""History of tasks: rounds and their participations, events, model versions, and replayed rounds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from services.kit.runtime.clock import Clock
 
 
 class HistoryUseCases:
-    """What may be asked about what happened in a task."""
+    """Queries about past rounds of a task."""
 
     def __init__(self, database: Database, model_files: ModelFiles, notifier: Notifier, clock: Clock) -> None:
         self._database, self._notifier, self._clock = database, notifier, clock
@@ -33,18 +33,18 @@ class HistoryUseCases:
         return [RoundView(r, *counts.get(r.number, (0, 0, 0))) for r in result]
 
     async def get_round(self, task_id: str, number: int) -> tuple[RoundView, list[Participation]]:
-        """A round and everybody in it; a device sees only its own part."""
+        """Return a round and its participations; a device sees only its own."""
         caller = current_principal()
         async with self._database.reading() as tx:
             await visibility.see_inside(tx, task_id)
             round_ = await rounds.find_round(tx, task_id, number)
             if round_ is None:
                 raise UnknownRound(f"task {task_id} has had no round {number}")
-            everybody = await rounds.list_participations(tx, task_id, number)
-        delivered = sum(p.state is ParticipationState.DELIVERED for p in everybody)
-        visible = [p for p in everybody if caller.role != "device" or p.device_id == caller.subject]
-        disputed = sum(bool(p.objection) for p in everybody)
-        return RoundView(round_, len(everybody), delivered, disputed), visible
+            participations = await rounds.list_participations(tx, task_id, number)
+        delivered = sum(p.state is ParticipationState.DELIVERED for p in participations)
+        visible = [p for p in participations if caller.role != "device" or p.device_id == caller.subject]
+        disputed = sum(bool(p.objection) for p in participations)
+        return RoundView(round_, len(participations), delivered, disputed), visible
 
     async def list_participations(self, task_id: str, device_id: str, page: Page) -> list[Participation]:
         """A device's part in each round of a task; a device may ask for its own only."""
@@ -55,21 +55,21 @@ class HistoryUseCases:
             return await rounds.list_device_participations(tx, task_id, device_id, page)
 
     async def list_events(self, task_id: str, *, after: int, limit: int, wait_seconds: float) -> list[Event]:
-        """Events after a number; waits for the first."""
+        """Return events after a number; wait for the first."""
         async with self._database.reading() as tx:
             await visibility.see_inside(tx, task_id)
         deadline = latest(self._clock, wait_seconds)
         while True:
-            with self._notifier.subscribe(f"events:{task_id}", f"task:{task_id}") as sleeper:
+            with self._notifier.subscribe(f"events:{task_id}", f"task:{task_id}") as subscription:
                 async with self._database.reading() as tx:
                     result = await tasks.list_events(tx, task_id, after=after, limit=limit)
                 left = deadline - self._clock.now()
                 if result or left <= 0:
                     return result
-                await sleeper.wait(min(left, 1.0))
+                await subscription.wait(min(left, 1.0))
 
     async def replay(self, task_id: str, page: Page) -> list[ReplayedRound]:
-        """Rounds of a task made again from their stored updates, for its publisher to compare."""
+        """Recompute rounds of a task from their stored updates, for its publisher to compare."""
         require_role("publisher", "admin")
         async with self._database.reading() as tx:
             task = await visibility.see_inside(tx, task_id)

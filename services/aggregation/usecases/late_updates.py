@@ -15,13 +15,13 @@ from services.kit.notify.notifier import Notifier
 from services.kit.runtime.clock import Clock
 
 MOST_SECONDS = 15.0
-"""Longest wait for a buffer with room, however many fill meanwhile; the device is then asked to send again."""
+"""Longest wait for a buffer with room; the device must then send again."""
 LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Stragglers:
-    """Finds the buffer that takes a late update."""
+class LateUpdates:
+    """Find the buffer that accepts a late update."""
 
     database: Database
     open_rounds: RoundRegistry
@@ -38,8 +38,8 @@ class Stragglers:
         """
         place = (delivery.task_id, delivery.base, delivery.device_id)
         deadline = (self.clock.now() if since is None else since) + MOST_SECONDS
-        live = await self._buffer(*place, max(after, delivery.base - 1), deadline)
-        if live is None or live.buffering is None:
+        open_round = await self._buffer(*place, max(after, delivery.base - 1), deadline)
+        if open_round is None or open_round.buffering is None:
             return None
         async with self.database.reading() as tx:
             result = (await rounds.states_of(tx, *place[:2], [delivery.device_id])).get(delivery.device_id)
@@ -49,23 +49,23 @@ class Stragglers:
             return None
         if result[1]:
             raise AlreadyDelivered(f"another update of {place[2]} counted for its work of round {place[1]}")
-        rebased = replace(delivery, round=live.round.number)
-        why = live.buffering.why_not(rebased.staleness)
+        rebased = replace(delivery, round=open_round.round.number)
+        why = open_round.buffering.why_not(rebased.staleness)
         if why:
             await self._refuse(delivery, rebased, is_known=result[0] is ParticipationState.LATE, why=why)
-        state = live.roster.states.get(delivery.device_id)
+        state = open_round.roster.states.get(delivery.device_id)
         if state is None:
             raise RoundOver(f"device {place[2]} has no part in the task any more; enrol again to go on")
         if state is ParticipationState.DELIVERED:
             raise AlreadyDelivered(
-                f"another update of {place[2]} is in the buffer of round {live.round.number}; ask for work again"
+                f"another update of {place[2]} is in the buffer of round {open_round.round.number}; ask for work again"
             )
-        return live, rebased
+        return open_round, rebased
 
     async def was_asked(self, task_id: str, number: int, device_id: str) -> bool:
         """Whether a device had work in an earlier round of an asynchronous task that runs."""
-        live = self.open_rounds.get(task_id)
-        if live is None or live.buffering is None or number >= live.round.number:
+        open_round = self.open_rounds.get(task_id)
+        if open_round is None or open_round.buffering is None or number >= open_round.round.number:
             return False
         async with self.database.reading() as tx:
             return device_id in await rounds.states_of(tx, task_id, number, [device_id])
@@ -73,24 +73,24 @@ class Stragglers:
     async def _buffer(self, task_id: str, number: int, device_id: str, after: int, deadline: float) -> OpenRound | None:
         has_waited = False
         while True:
-            with self.notifier.subscribe(f"device:{device_id}", f"ended:{task_id}") as sleeper:
-                live = self.open_rounds.get(task_id)
-                if live is not None and (live.buffering is None or live.round.number > after):
-                    return live
-                has_room = live is not None and not live.is_full and not live.has_its_share(device_id)
-                if has_room and has_waited and live is not None and live.round.number == after:
-                    return live
+            with self.notifier.subscribe(f"device:{device_id}", f"ended:{task_id}") as subscription:
+                open_round = self.open_rounds.get(task_id)
+                if open_round is not None and (open_round.buffering is None or open_round.round.number > after):
+                    return open_round
+                has_room = open_round is not None and not open_round.is_full and not open_round.has_its_share(device_id)
+                if has_room and has_waited and open_round is not None and open_round.round.number == after:
+                    return open_round
                 async with self.database.reading() as tx:
                     task = await tasks.find_task(tx, task_id)
                 if task is None or task.ended or task.specification.buffering is None or number > task.round:
                     return None
                 if self.clock.now() >= deadline:
                     raise BufferOpening("the next buffer of this task is about to open; send the update again")
-                await sleeper.wait(LOOK_SECONDS)
+                await subscription.wait(LOOK_SECONDS)
                 has_waited = True
 
     async def _refuse(self, delivery: Delivery, rebased: Delivery, *, is_known: bool, why: str) -> None:
-        """Tells the device and the task's log that work came too late to count; the log once."""
+        """Refuse work that is too stale; record an event the first time."""
         place = (delivery.task_id, delivery.base)
         if not is_known:
             async with self.database.writing() as tx:

@@ -47,18 +47,18 @@ class LetterUseCases:
 
     async def admit(self, letter: Letter) -> int:
         """Largest body taken for this letter; raises when the letter would be refused."""
-        live = self._check_sending(letter)
-        await self._quota.check(letter.sender, letter.size_bytes or live.max_letter_bytes())
-        return live.max_letter_bytes()
+        open_round = self._check_sending(letter)
+        await self._quota.check(letter.sender, letter.size_bytes or open_round.max_letter_bytes())
+        return open_round.max_letter_bytes()
 
     async def send(self, letter: Letter) -> Letter:
-        """Stores a letter between two devices that work together in an open round. Bytes nobody needs are forgotten."""
-        rung = f"letters:{letter.task_id}:{letter.recipient}"
+        """Store a letter between two devices that work together in an open round. Deletes refused bytes."""
+        key = f"letters:{letter.task_id}:{letter.recipient}"
         try:
             self._check_sending(letter)
             async with self._database.writing() as tx:
                 stored = await models.add_letter(tx, replace(letter, id=new_id("let"), sent_at=self._clock.now()))
-                await self._replica_notifier.carry(tx, rung)
+                await self._replica_notifier.carry(tx, key)
             if stored.digest != letter.digest:
                 raise BadLetter(
                     f"another letter to {letter.recipient} is stored for this round; letters are not replaced"
@@ -68,11 +68,11 @@ class LetterUseCases:
         except CoterieError:
             await self._intake.discard(letter.digest)
             raise
-        self._notifier.notify(rung)
+        self._notifier.notify(key)
         return stored
 
     async def forget(self, device_id: str) -> int:
-        """Forgets every letter from or to a device; how many there were."""
+        """Delete every letter from or to a device; return how many."""
         require_device(device_id)
         async with self._database.writing() as tx:
             digests = await models.take_letters_of(tx, device_id)
@@ -84,22 +84,22 @@ class LetterUseCases:
         """The round a letter belongs to; raises when its sender may not send it."""
         require_device(letter.sender)
         check_digest(letter.digest)
-        live = self._open_rounds.get(letter.task_id)
-        if live is None or live.round.number != letter.round:
+        open_round = self._open_rounds.get(letter.task_id)
+        if open_round is None or open_round.round.number != letter.round:
             raise RoundOver(f"round {letter.round} of {letter.task_id} is not open; ask for work again")
         if letter.kind not in list(LetterKind):
             raise BadLetter(f"kind must be one of {', '.join(LetterKind)}, not {str(letter.kind)!r}")
-        item = live.roster.items.get(letter.sender)
+        item = open_round.roster.items.get(letter.sender)
         if item is not None and letter.plan_version != item.plan_version:
             raise RoundOver(f"plan {letter.plan_version} is replaced by plan {item.plan_version}; ask for work again")
         if item is None or letter.recipient not in {peer.device_id for peer in item.peers}:
             raise BadLetter(f"the plan has no link from {letter.sender} to {letter.recipient} in this round")
-        if letter.size_bytes > live.max_letter_bytes():
+        if letter.size_bytes > open_round.max_letter_bytes():
             raise LetterTooLarge(
-                f"the letter has {letter.size_bytes} bytes, at most {live.max_letter_bytes()} are taken in this round",
-                details={"limit_bytes": str(live.max_letter_bytes())},
+                f"the letter has {letter.size_bytes} bytes, at most {open_round.max_letter_bytes()} are taken in this round",
+                details={"limit_bytes": str(open_round.max_letter_bytes())},
             )
-        return live
+        return open_round
 
     async def list_letters(
         self,
@@ -110,16 +110,16 @@ class LetterUseCases:
         wait_seconds: float,
         plan_version: int = 0,
     ) -> tuple[list[Letter], RoundState, list[str]]:
-        """Letters to a device not known yet, the round's state, and peers that will send nothing more.
+        """Return new letters to a device, the round's state, and peers that will send nothing more.
 
-        One that waits by a plan that was replaced would wait for nothing, and is told so.
+        Refuses a device that waits under a replaced plan: no letter would come.
         """
         require_device(device_id)
-        await self._demand_part(task_id, device_id)
+        await self._require_part(task_id, device_id)
         deadline = latest(self._clock, wait_seconds)
         seen = set(known)
         while True:
-            with self._notifier.subscribe(f"letters:{task_id}", f"letters:{task_id}:{device_id}") as sleeper:
+            with self._notifier.subscribe(f"letters:{task_id}", f"letters:{task_id}:{device_id}") as subscription:
                 async with self._database.reading() as tx:
                     result = [x for x in await models.list_letters(tx, task_id, number, device_id) if x.id not in seen]
                     round_ = await rounds.find_round(tx, task_id, number)
@@ -128,26 +128,26 @@ class LetterUseCases:
                 left = deadline - self._clock.now()
                 if result or state is not RoundState.OPEN or left <= 0:
                     return result, state, self._gone(task_id, number)
-                await sleeper.wait(left)
+                await subscription.wait(left)
 
-    async def _demand_part(self, task_id: str, device_id: str) -> None:
-        """How a round goes on is for devices that joined its task; who is in the open one has."""
-        live = self._open_rounds.get(task_id)
-        if live is None or device_id not in live.roster.items:
+    async def _require_part(self, task_id: str, device_id: str) -> None:
+        """Require that a device has joined the task; participants of the open round have."""
+        open_round = self._open_rounds.get(task_id)
+        if open_round is None or device_id not in open_round.roster.items:
             async with self._database.reading() as tx:
                 await see_inside(tx, task_id)
 
     def _refuse_replaced(self, task_id: str, number: int, device_id: str, plan_version: int) -> None:
-        live = self._open_rounds.get(task_id)
-        if live is None or live.round.number != number or not plan_version:
+        open_round = self._open_rounds.get(task_id)
+        if open_round is None or open_round.round.number != number or not plan_version:
             return
-        item = live.roster.items.get(device_id)
+        item = open_round.roster.items.get(device_id)
         if item is not None and item.plan_version > plan_version:
             raise RoundOver(f"plan {plan_version} is replaced by plan {item.plan_version}; ask for work again")
 
     def _gone(self, task_id: str, number: int) -> list[str]:
-        live = self._open_rounds.get(task_id)
-        if live is None or live.round.number != number:
+        open_round = self._open_rounds.get(task_id)
+        if open_round is None or open_round.round.number != number:
             return []
         out = (ParticipationState.DECLINED, ParticipationState.DROPPED)
-        return [device for device, state in live.roster.states.items() if state in out]
+        return [device for device, state in open_round.roster.states.items() if state in out]

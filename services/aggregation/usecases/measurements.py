@@ -23,11 +23,11 @@ from services.kit.rpc.principal import current_principal, require_role
 from services.kit.runtime.clock import Clock
 
 MOST_RUNS = 100
-"""Tasks that are told of as measured runs at once."""
+"""Largest number of tasks in one request for measured runs."""
 
 
 class MeasurementUseCases:
-    """What may be told and asked about measurements."""
+    """Record and list measurements."""
 
     def __init__(self, database: Database, conductor: Conductor, notifier: Notifier, clock: Clock) -> None:
         self._database, self._conductor, self._notifier, self._clock = database, conductor, notifier, clock
@@ -35,7 +35,7 @@ class MeasurementUseCases:
     async def tell(
         self, task_id: str, line: int, version: int, metrics: dict[str, float], *, is_public: bool = False
     ) -> None:
-        """Takes what the caller measured of a version: a device its own while it is the newest, a publisher any."""
+        """Record the caller's metrics of a version: a device only of the newest, a publisher of any."""
         check_metrics(metrics)
         caller = current_principal()
         async with self._database.writing() as tx:
@@ -46,8 +46,8 @@ class MeasurementUseCases:
                 strategy_for(task.specification).delivery.require_public_metrics(metrics, is_public=is_public)
                 await self._take(tx, task, line, version, metrics)
             else:
-                told = {name: value for name, value in metrics.items() if name != SAMPLES}
-                await measurements.put_evaluated(tx, task_id, line, version, told)
+                evaluated = {name: value for name, value in metrics.items() if name != SAMPLES}
+                await measurements.put_evaluated(tx, task_id, line, version, evaluated)
                 await choose_best(tx, task)
         if caller.role == "device":
             self._conductor.measuring.answered(task_id, version, caller.subject)
@@ -63,15 +63,15 @@ class MeasurementUseCases:
         newest = {model.line: model.version for model in await models.latest_models(tx, task.id)}
         if task.ended or newest.get(line) != version:
             raise RoundOver(f"version {version} is measured no more; ask for work again")
-        samples, told = split(metrics, float(enrolment.samples))
-        result = Measurement(task.id, line, version, device_id, samples, told, self._clock.now())
+        samples, means = split(metrics, float(enrolment.samples))
+        result = Measurement(task.id, line, version, device_id, samples, means, self._clock.now())
         await measurements.add_measurements(tx, [result])
 
     async def list_runs(self, task_ids: Sequence[str]) -> list[MeasuredTask]:
         """The caller's tasks as measured runs, without those of which too little was measured."""
         require_role("publisher", "admin")
         if len(task_ids) > MOST_RUNS:
-            raise BadTask(f"{len(task_ids)} tasks are more than the {MOST_RUNS} that are told of at once; name fewer")
+            raise BadTask(f"{len(task_ids)} tasks were named, at most {MOST_RUNS} are allowed at once; name fewer")
         async with self._database.reading() as tx:
             for task_id in task_ids:
                 await visibility.see_inside(tx, task_id)

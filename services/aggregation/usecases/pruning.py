@@ -67,7 +67,7 @@ class Pruner:
             _log.info("tasks pruned", tasks=result.tasks, participations=result.participations, blobs=result.blobs)
         return result
 
-    async def _prune(self, task_id: str, found: Pruned, *, dry_run: bool) -> None:
+    async def _prune(self, task_id: str, listed: Pruned, *, dry_run: bool) -> None:
         unused: set[str] = set()
         with suppress(_OnlyLookedError):
             async with self.database.writing(offload=True) as tx:
@@ -81,8 +81,8 @@ class Pruner:
             return
         if not dry_run:
             await self.blobs.delete_all(unused)
-        found.tasks += 1
-        found.participations += rows["participations"]
-        found.events += rows["events"]
-        found.others += rows["others"]
-        found.blobs += len(unused)
+        listed.tasks += 1
+        listed.participations += rows["participations"]
+        listed.events += rows["events"]
+        listed.others += rows["others"]
+        listed.blobs += len(unused)

@@ -20,13 +20,15 @@ class Quota:
     most_bytes: int
 
     async def check(self, device_id: str, more_bytes: int) -> None:
-        """Refuses what a device wants to store beside what it has in open rounds, if that is too much together."""
-        taking_part = [live for live in self.open_rounds.by_task.values() if device_id in live.roster.states]
+        """Require that a device's blobs in open rounds stay within the quota with `more_bytes` more."""
+        taking_part = [
+            open_round for open_round in self.open_rounds.by_task.values() if device_id in open_round.roster.states
+        ]
         delivered = [x for x in taking_part if x.roster.states[device_id] is ParticipationState.DELIVERED]
-        places = [(live.round.task_id, live.round.number) for live in taking_part]
+        places = [(open_round.round.task_id, open_round.round.number) for open_round in taking_part]
         async with self.database.reading() as tx:
             sent = await models.letter_bytes(tx, places, device_id)
-        stored = sent + sum(live.max_update_bytes(device_id) for live in delivered)
+        stored = sent + sum(open_round.max_update_bytes(device_id) for open_round in delivered)
         if stored + more_bytes > self.most_bytes:
             raise QuotaSpent(
                 f"device {device_id} has {stored} bytes in open rounds, {more_bytes} more would pass its "

@@ -48,7 +48,7 @@ class TaskUseCases:
         notifier: Notifier,
         clock: Clock,
     ) -> None:
-        self._database, self._upstreams, self._conductor = database, clients, conductor
+        self._database, self._clients, self._conductor = database, clients, conductor
         self._model_files, self._notifier, self._clock = model_files, notifier, clock
 
     async def create(self, specification: TaskSpecification) -> TaskView:
@@ -80,7 +80,7 @@ class TaskUseCases:
         return await self.get(task.id if existing is None else existing.id)
 
     async def _check_known(self, spec: TaskSpecification) -> None:
-        """Refuses parameters that name devices nobody has registered: they would count for nothing, unnoticed."""
+        """Require that devices named in parameters are registered: others would silently have no effect."""
         sold = CorrelatedParameters.of(spec.parameters)
         named = {
             "rule.known": choose(spec.rule, spec.parameters_json).known,
@@ -90,7 +90,7 @@ class TaskUseCases:
         asked = sorted({device for devices in named.values() for device in devices})
         there: set[str] = set()
         for some in batches(asked, 10_000):
-            result = await self._upstreams.registry.GetDevices(trust.GetDevicesRequest(device_ids=some))
+            result = await self._clients.registry.GetDevices(trust.GetDevicesRequest(device_ids=some))
             there |= {device.id for device in result.devices}
         for place, devices in named.items():
             missing = sorted(set(devices) - there)
@@ -115,12 +115,12 @@ class TaskUseCases:
 
     async def _with_defaults(self, spec: TaskSpecification) -> TaskSpecification:
         """The specification with every default of topology and pricing in its parameters; each refuses what is its."""
-        planned = await self._upstreams.topology.CheckParameters(
+        planned = await self._clients.topology.CheckParameters(
             topology.CheckParametersRequest(
                 topology=spec.topology, privacy=spec.privacy, parameters=struct_of(spec.parameters_json)
             )
         )
-        priced = await self._upstreams.pricing.CheckParameters(
+        priced = await self._clients.pricing.CheckParameters(
             pricing.CheckParametersRequest(
                 incentive=spec.incentive,
                 parameters=planned.parameters,
@@ -158,22 +158,22 @@ class TaskUseCases:
             )
             return await self._views(tx, result)
 
-    async def _views(self, tx: Tx, found: list[Task]) -> list[TaskView]:
-        """The tasks with what is counted for each: four queries, however many they are."""
-        ids = [task.id for task in found]
+    async def _views(self, tx: Tx, listed: list[Task]) -> list[TaskView]:
+        """Return the tasks with their counts: four queries for any number of tasks."""
+        ids = [task.id for task in listed]
         enrolled = await tasks.count_enrolled(tx, ids)
         newest = await models.latest_models_of(tx, ids)
         events = await tasks.last_events(tx, ids)
-        said = await tasks.directions_said(tx, ids)
+        reported_directions = await tasks.directions_said(tx, ids)
         return [
             TaskView(
-                visibility.told(task),
+                visibility.visible_task(task),
                 enrolled.get(task.id, 0),
                 tuple(model.digest for model in newest.get(task.id, ())),
                 events.get(task.id, 0),
-                directions.chosen(said.get(task.id, {}), task.specification.stop),
+                directions.chosen(reported_directions.get(task.id, {}), task.specification.stop),
             )
-            for task in found
+            for task in listed
         ]
 
     async def start(self, task_id: str) -> TaskView:
@@ -215,13 +215,13 @@ class TaskUseCases:
         for some in batches([item for item in enrolled if not item.no_clerk], 10_000):
             request = trust.GetDevicesRequest(device_ids=[item.device_id for item in some])
             with acting_as(SERVICE):  # the last device to enrol may be the one that starts the task
-                owners |= {device.owner_id for device in (await self._upstreams.registry.GetDevices(request)).devices}
+                owners |= {device.owner_id for device in (await self._clients.registry.GetDevices(request)).devices}
         return rules.clerks - len(owners)
 
     async def _begin(self, task: Task) -> None:
-        """Puts the escrow aside and sets the task running; both may be repeated."""
+        """Open the escrow and set the task running; both are idempotent."""
         with acting_as(SERVICE):  # the last device to enrol may be the one that starts the task
-            await self._upstreams.ledger.OpenEscrow(
+            await self._clients.ledger.OpenEscrow(
                 pricing.OpenEscrowRequest(
                     task_id=task.id,
                     publisher=task.publisher,
@@ -262,7 +262,7 @@ class TaskUseCases:
         measures: bool = False,
         better: Mapping[str, str] | None = None,
     ) -> Enrolment:
-        """Enrols a device that may join; enrolling again updates what it says of itself."""
+        """Enrol a device that may join; enrolling again updates its enrolment."""
         caller = require_device(device_id)
         if not 1 <= samples <= MAX_SAMPLES:
             raise BadTask(f"samples must be from 1 to {MAX_SAMPLES}, not {samples}")
@@ -273,7 +273,7 @@ class TaskUseCases:
         async with self._database.writing() as tx:
             # Locked, so that of two devices enrolling at once the second counts the first.
             task = await visibility.see_task(tx, task_id, lock=True)
-            visibility.demand_invitation(task, device_id, owner_id)
+            visibility.require_invitation(task, device_id, owner_id)
             if task.ended:
                 raise WrongTaskState(f"task {task_id} is {task.state}; it takes no more devices")
             taken = sorted(set(clerks))
@@ -304,9 +304,9 @@ class TaskUseCases:
         return enrolment
 
     async def _owner_of(self, device_id: str) -> str:
-        """Owner of a device that somebody else enrols."""
+        """Return the owner of a device that another principal enrols."""
         with acting_as(SERVICE):
-            reply = await self._upstreams.registry.GetDevices(trust.GetDevicesRequest(device_ids=[device_id]))
+            reply = await self._clients.registry.GetDevices(trust.GetDevicesRequest(device_ids=[device_id]))
         return next((device.owner_id for device in reply.devices), "")
 
     async def withdraw(self, task_id: str, device_id: str) -> Enrolment:

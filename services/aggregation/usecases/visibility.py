@@ -17,14 +17,14 @@ from services.kit.rpc.principal import Principal, current_principal, require_rol
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a list of tasks is cut down to; empty and None mean nothing is left out."""
+    """Filter of a list of tasks; empty and None mean no filter."""
 
     publisher: str = ""
     joinable: tuple[str, str] | None = None
 
 
 def scope() -> Scope:
-    """What the caller's lists of tasks hold."""
+    """Return the filter of the caller's lists of tasks."""
     caller = require_role("publisher", "device", "admin")
     if caller.role == "publisher":
         return Scope(publisher=caller.subject)
@@ -49,11 +49,11 @@ async def _see(tx: Tx, task_id: str, *, inside: bool, lock: bool) -> Task:
     if caller.role == "publisher" and caller.subject != task.publisher:
         raise NotYourTask(f"task {task_id} belongs to another publisher; use that publisher's key")
     if caller.role == "device":
-        await _demand_part(tx, task, caller, inside)
+        await _require_part(tx, task, caller, inside)
     return task
 
 
-async def _demand_part(tx: Tx, task: Task, caller: Principal, inside: bool) -> None:
+async def _require_part(tx: Tx, task: Task, caller: Principal, inside: bool) -> None:
     spec = task.specification
     if not inside and may_join(spec.join_by, spec.invited, caller.subject, caller.owner_id):
         return
@@ -62,8 +62,8 @@ async def _demand_part(tx: Tx, task: Task, caller: Principal, inside: bool) -> N
         raise NotInvited(f"task {task.id} is not open to {caller.subject}: {why}; ask its publisher")
 
 
-def told(task: Task) -> Task:
-    """The task as the caller is told of it: a device does not learn who else is invited."""
+def visible_task(task: Task) -> Task:
+    """Return the task as the caller may see it: a device does not learn who else is invited."""
     caller, spec = current_principal(), task.specification
     if caller.role != "device" or not spec.invited:
         return task
@@ -71,8 +71,8 @@ def told(task: Task) -> Task:
     return replace(task, specification=replace(spec, invited=own))
 
 
-def demand_invitation(task: Task, device_id: str, owner_id: str) -> None:
-    """Raises unless a device of that owner may join."""
+def require_invitation(task: Task, device_id: str, owner_id: str) -> None:
+    """Raise unless a device of that owner may join."""
     spec = task.specification
     if not may_join(spec.join_by, spec.invited, device_id, owner_id):
         raise NotInvited(

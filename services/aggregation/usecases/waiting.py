@@ -1,4 +1,4 @@
-"""How long a call may wait for something to tell."""
+"""Deadlines of long polls."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ MAX_WAIT_SECONDS = 30.0
 
 
 def latest(clock: Clock, wait_seconds: float) -> float:
-    """When to answer a caller that would wait so long, with or without news."""
+    """Return when a long poll must answer: at most `MAX_WAIT_SECONDS` from now."""
     return clock.now() + min(max(wait_seconds, 0.0), MAX_WAIT_SECONDS)

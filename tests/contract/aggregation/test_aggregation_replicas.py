@@ -80,7 +80,7 @@ async def _letters(client: Client, request: pb.ListLettersRequest) -> tuple[pb.L
 
 
 async def _sleeps(notifier: Notifier, key: str) -> bool:
-    return key in notifier._sleepers
+    return key in notifier._waiting
 
 
 @POSTGRESQL

@@ -28,8 +28,8 @@ POSTGRESQL = pytest.mark.parametrize("settings", ["postgresql"], indirect=True)
 
 
 async def sleeps(replica: Client, key: str) -> bool:
-    """Whether somebody waits there for this notifier."""
-    return key in replica.app.notifier._sleepers
+    """Whether a call waits for this key."""
+    return key in replica.app.notifier._waiting
 
 
 @POSTGRESQL
