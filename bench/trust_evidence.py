@@ -34,7 +34,7 @@ from services.trust.usecases.inheritance import Inheritance
 from services.trust.usecases.recording import Recording
 from services.trust.usecases.scores import Scores
 from services.trust.usecases.trust_cache import TrustCache
-from services.trust.usecases.visibility import Sight
+from services.trust.usecases.visibility import Visibility
 
 START, HOUR, THRESHOLD = 1_800_000_000.0 // DAY_SECONDS * DAY_SECONDS, 3_600.0, 0.7
 HONEST, SYBILS = 40, 60
@@ -60,7 +60,9 @@ class Registry:
         self._inheritance = Inheritance(self._memory)
         encountering = Encountering(DEFAULT_RULES)
         self._recording = Recording(database, self.clock, self._directory, self._memory, encountering)
-        self._scores = Scores(database, self._directory, self._memory, Sight(database, self.clock, self._directory))
+        self._scores = Scores(
+            database, self._directory, self._memory, Visibility(database, self.clock, self._directory)
+        )
 
     async def prepare(self) -> None:
         """Makes the tables."""

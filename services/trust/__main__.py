@@ -7,8 +7,8 @@ from services.trust.whatif import SOLVERS
 
 
 async def serve() -> None:
-    """Serves until SIGTERM or SIGINT."""
-    # Imported here so that a what-if question does not wait for the server's libraries.
+    """Serve until SIGTERM or SIGINT."""
+    # Imported here so that a what-if question does not load the server's libraries.
     from services.kit.runtime import process
     from services.trust.app import App
     from services.trust.settings import TrustSettings
@@ -19,7 +19,7 @@ async def serve() -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Serves with no arguments, answers a what-if question, or prints the rows of an import."""
+    """Serve with no arguments, answer a what-if question, or print the rows of an import."""
     if argv[:1] == ["what-if"]:
         return whatif.main(SOLVERS, argv[1:])
     if argv[:1] == ["rows"]:

@@ -1,4 +1,4 @@
-"""The trust registry put together: the only file that knows all the others."""
+"""Composition root of the trust registry: the only file that knows all the others."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from services.trust.usecases.recording import Recording
 from services.trust.usecases.relations import SocialRelations
 from services.trust.usecases.scores import Scores
 from services.trust.usecases.trust_cache import TrustCache
-from services.trust.usecases.visibility import Sight
+from services.trust.usecases.visibility import Visibility
 from services.trust.whatif import SOLVERS
 
 _SERVICES = trust_pb2.DESCRIPTOR.services_by_name
@@ -42,7 +42,7 @@ _log = get_logger()
 
 
 class App:
-    """A running trust registry: `start`, then `stop`. `address` with port 0 takes a free port (see `port`)."""
+    """A trust registry: `start`, then `stop`. With port 0 in `address` it takes a free port (see `port`)."""
 
     def __init__(self, settings: TrustSettings, address: str, clock: Clock | None = None) -> None:
         self._settings = settings
@@ -52,7 +52,7 @@ class App:
         self.heartbeats = Heartbeats(self._database, settings.heartbeat_flush_seconds)
         self._keys = Keys(self._database, clock)
         priors = SUGGESTED if settings.relation_priors else None
-        self._memory = TrustCache(clock, settings.trust_parameters, settings.evidence_rule, priors)
+        self._cache = TrustCache(clock, settings.trust_parameters, settings.evidence_rule, priors)
         self._encountering = Encountering(DEFAULT_RULES)
         self._clock = clock
         self._questions = WhatIfService(SOLVERS, settings)
@@ -61,7 +61,7 @@ class App:
             trust_pb2_grpc.add_RegistryServicer_to_server,
             RegistryServicer(
                 Owners(self._database, clock),
-                Devices(self._database, clock, self.heartbeats, Inheritance(self._memory), self._encountering),
+                Devices(self._database, clock, self.heartbeats, Inheritance(self._cache), self._encountering),
                 Erasure(self._database, clock),
                 self._keys,
                 Auditing(self._database),
@@ -75,29 +75,29 @@ class App:
         )
         self._server.add(
             trust_pb2_grpc.add_TrustServicer_to_server,
-            _social(self._database, clock, self._memory, self._encountering, self._questions),
+            _social(self._database, clock, self._cache, self._encountering, self._questions),
             _SERVICES["Trust"].full_name,
         )
         self._beating: asyncio.Task[None] | None = None
 
     @property
     def port(self) -> int:
-        """The port it answers on."""
+        """The port it listens on."""
         return self._server.port
 
     async def start(self) -> None:
-        """Brings the tables up to date, makes sure there is an admin, and begins to answer."""
+        """Migrate the database, make sure that an admin key exists, then serve."""
         await self._database.migrate("services.trust")
         await self._shared.start()
         await self._keys.bootstrap(self._settings.admin_key_path, required=self._settings.admin_key_file is not None)
         async with self._database.writing() as tx:
-            await self._memory.prepare(tx)
+            await self._cache.prepare(tx)
             await self._encountering.prepare(tx, self._clock.now())
         self._beating = asyncio.create_task(self.heartbeats.run())
         await self._server.start()
 
     async def stop(self) -> None:
-        """Lets open calls end, writes the heartbeats held and closes the database."""
+        """Finish open calls, write pending heartbeats and close the database."""
         await self._server.stop()
         await self._questions.close()
         if self._beating is not None:
@@ -113,17 +113,17 @@ class App:
 
 
 def _social(
-    database: Database, clock: Clock, memory: TrustCache, encountering: Encountering, questions: WhatIfService
+    database: Database, clock: Clock, cache: TrustCache, encountering: Encountering, questions: WhatIfService
 ) -> TrustServicer:
     directory = Directory()
-    sight = Sight(database, clock, directory)
-    recording = Recording(database, clock, directory, memory, encountering)
+    visibility = Visibility(database, clock, directory)
+    recording = Recording(database, clock, directory, cache, encountering)
     return TrustServicer(
         recording=recording,
-        scores=Scores(database, directory, memory, sight),
-        chronicles=TrustHistory(database, clock, directory, memory, sight),
-        graphs=Graphs(database, directory, memory, sight),
-        relations=SocialRelations(database, clock, directory, sight, encountering),
+        scores=Scores(database, directory, cache, visibility),
+        history=TrustHistory(database, clock, directory, cache, visibility),
+        graphs=Graphs(database, directory, cache, visibility),
+        relations=SocialRelations(database, clock, directory, visibility, encountering),
         imports=Imports(database, clock, recording),
         questions=questions,
     )

@@ -1,4 +1,4 @@
-"""What can go wrong in the trust registry, each one of the kit's kinds."""
+"""Errors of the trust registry, each one of the kit's kinds."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class UnknownKey(NotFound):
 
 
 class PastEnd(InvalidInput):
-    """A key cannot end before it begins."""
+    """A key's end lies in the past."""
 
 
 class NameTaken(AlreadyExists):
-    """Another thing of the same kind has that name."""
+    """The name belongs to another object of the same kind."""
 
 
 class SigningKeyTaken(AlreadyExists):
@@ -43,7 +43,7 @@ class SigningKeyTaken(AlreadyExists):
 
 
 class InvalidProof(InvalidInput):
-    """A signature that does not prove possession of the key it speaks of."""
+    """A signature that does not prove possession of its key."""
 
 
 class InvalidToken(Unauthenticated):
@@ -51,11 +51,11 @@ class InvalidToken(Unauthenticated):
 
 
 class TokenSpent(Exhausted):
-    """An enrolment token whose uses are all gone."""
+    """An enrolment token without uses left."""
 
 
 class DeviceRevoked(Conflict):
-    """The device was revoked and takes part in nothing any more."""
+    """The device was revoked and no longer takes part."""
 
 
 class KeysChanged(Conflict):
@@ -63,15 +63,15 @@ class KeysChanged(Conflict):
 
 
 class UnknownLink(NotFound):
-    """No such link, or none of that device."""
+    """The link does not exist, or belongs to another device."""
 
 
 class LinkOver(Conflict):
-    """The link was taken by another browser, or its time is over."""
+    """Another browser took the link, or its time is over."""
 
 
 class BadSignature(Unauthenticated):
-    """Not signed by the browser of that link, or signed before."""
+    """Not signed by the browser of that link, or a replay."""
 
 
 class UnknownDecision(NotFound):
@@ -79,11 +79,11 @@ class UnknownDecision(NotFound):
 
 
 class TooManyDecisions(Exhausted):
-    """The device has not answered those before."""
+    """Too many decisions wait for the device."""
 
 
 class LastAdminKey(Conflict):
-    """Revoking this key would leave nobody in charge."""
+    """Revoking this key would leave no admin."""
 
 
 class InvalidApiKey(Unauthenticated):
@@ -95,7 +95,7 @@ class InvalidAdminKeyFile(InvalidInput):
 
 
 class TooMany(TooLarge):
-    """More things in one request than are taken."""
+    """More items in one request than allowed."""
 
 
 class InvalidInteractions(InvalidInput):
@@ -103,15 +103,15 @@ class InvalidInteractions(InvalidInput):
 
 
 class ForeignInteractions(PermissionDenied):
-    """A device reported what it was not part of, or in another's name; nothing was recorded."""
+    """A device reported an interaction of others, or in another's name; nothing was recorded."""
 
 
 class SelfTrust(InvalidInput):
-    """Trust between a device and itself is not a question."""
+    """A question about trust between a device and itself."""
 
 
 class HiddenTie(PermissionDenied):
-    """The tie is neither the caller's own nor shared by its owners."""
+    """The tie is neither the caller's nor shared by its owners."""
 
 
 class UnknownImport(NotFound):
@@ -119,4 +119,4 @@ class UnknownImport(NotFound):
 
 
 class BadImport(InvalidInput):
-    """A row of an import cannot be taken; the rows before it are stored."""
+    """A bad row in an import; the rows before it are stored."""

@@ -13,23 +13,23 @@ from services.trust.domain.parameters import DAY_SECONDS, EvidenceRule, TrustPar
 
 
 class TrustSettings(ServiceSettings):
-    """What every service knows, and what trust is made of."""
+    """The settings of every service, and those of trust."""
 
     admin_key_file: Path | None = Field(
-        default=None, description="File with an admin key to adopt (ck_….…); empty = make data_dir/admin.key."
+        default=None, description="File with an admin key to adopt (ck_….…); empty = create data_dir/admin.key."
     )
-    heartbeat_flush_seconds: float = Field(default=2.0, gt=0, description="How often heartbeats reach the database.")
+    heartbeat_flush_seconds: float = Field(default=2.0, gt=0, description="Interval of writing heartbeats, seconds.")
 
     trust_halving_days: float = Field(
         default=30.0,
         ge=0,
-        description="Days in which evidence halves; 0 = never. A change makes all sums anew at start.",
+        description="Days in which evidence halves; 0 = never. A change recomputes all sums at start.",
     )
     trust_penalty: float = Field(default=2.0, gt=0, description="How many good interactions a bad one outweighs.")
     trust_full_seconds: float = Field(
         default=60.0,
         gt=0,
-        description="Seconds from which an interaction counts fully. A change makes all sums anew.",
+        description="Seconds from which an interaction counts fully. A change recomputes all sums at start.",
     )
     trust_direct_weight: float = Field(default=0.8, ge=0, le=1, description="Share of direct trust in combined trust.")
 
@@ -38,10 +38,10 @@ class TrustSettings(ServiceSettings):
         description="Which chain carries indirect trust: the best of the shortest, or the best of up to three ties.",
     )
     trust_prior_weight: float = Field(
-        default=5.0, gt=0, description="Meetings that knowing nothing weighs: few observations mean little trust."
+        default=5.0, gt=0, description="Weight of the prior at zero trust, in meetings: few meetings give little trust."
     )
     trust_witness_cap: float = Field(
-        default=0.5, ge=0, lt=1, description="Direct trust that rounds done well together alone can lift a pair to."
+        default=0.5, ge=0, lt=1, description="Direct trust that rounds done well can reach without meetings."
     )
     trust_pair_day: float = Field(
         default=8.0, gt=0, description="Interactions of each sign that count for a pair in one day."
@@ -50,19 +50,19 @@ class TrustSettings(ServiceSettings):
         default=100.0, gt=0, description="Bad interactions of one reporter that count in one day."
     )
     trust_meeting_window_seconds: float = Field(
-        default=600.0, ge=0, description="How far apart the two ends' times of one meeting may lie."
+        default=600.0, ge=0, description="Largest difference between the two ends' times of one meeting, seconds."
     )
     trust_confirm_days: float = Field(
-        default=7.0, ge=0, description="Days after a meeting in which its second report is waited for."
+        default=7.0, ge=0, description="Days after a meeting in which its second report may arrive."
     )
 
     relation_priors: bool = Field(
-        default=False, description="Let relations count as a few interactions before there are any (not in the paper)."
+        default=False, description="Count relations as a few interactions before there are any (not in the paper)."
     )
 
     @property
     def trust_parameters(self) -> TrustParameters:
-        """The numbers trust depends on."""
+        """The parameters of direct and combined trust."""
         halving = self.trust_halving_days * DAY_SECONDS
         return TrustParameters(
             decay_rate=math.log(2.0) / halving if halving else 0.0,
@@ -74,7 +74,7 @@ class TrustSettings(ServiceSettings):
 
     @property
     def evidence_rule(self) -> EvidenceRule:
-        """What counts as evidence, and how much."""
+        """The conditions on live evidence."""
         return EvidenceRule(
             prior_weight=self.trust_prior_weight,
             witness_cap=self.trust_witness_cap,
@@ -86,5 +86,5 @@ class TrustSettings(ServiceSettings):
 
     @property
     def admin_key_path(self) -> Path:
-        """Where the admin key is, or will be written."""
+        """Where the admin key is, or will be created."""
         return self.admin_key_file or self.data_dir / "admin.key"

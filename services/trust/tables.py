@@ -1,4 +1,4 @@
-"""Tables of the trust registry. Rows refer to each other by whole numbers; the outside world sees text ids."""
+"""Tables of the trust registry. Rows refer to each other by whole numbers; other services see text ids."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 metadata = sa.MetaData()
 
-# SQLite counts up only a column typed exactly INTEGER.
+# SQLite auto-increments only a column typed exactly INTEGER.
 Number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 Real: sa.Double[float] = sa.Double()
 
@@ -20,7 +20,7 @@ owners = sa.Table(
     sa.Column("name", sa.Text, nullable=False, unique=True),
     sa.Column("sharing", sa.Text, nullable=False),
     sa.Column("created_at", Real, nullable=False),
-    # A municipality or the like, whose vehicles are everybody's; admins say so.
+    # A municipality or the like, with public vehicles; admins set it.
     sa.Column("public", sa.Boolean, nullable=False, server_default=sa.false()),
 )
 
@@ -79,7 +79,7 @@ keys = sa.Table(
     sa.Index("ix_keys_role_name", "role", "name"),
 )
 
-# Browsers of owners, and what they decided for a device (usecases/links.py).
+# Browsers of owners, and their decisions for a device (usecases/pairing.py).
 links = sa.Table(
     "links",
     metadata,
@@ -126,7 +126,7 @@ audit = sa.Table(
     sa.Index("ix_audit_act", "act", "number"),
 )
 
-# One row: the end of the audit log's chain (domain/audit_chain.py).
+# One row: the head of the audit log's chain (domain/audit_chain.py).
 audit_head = sa.Table(
     "audit_head",
     metadata,
@@ -137,8 +137,8 @@ audit_head = sa.Table(
     sa.CheckConstraint("id = 1"),
 )
 
-# A pair of devices that ever interacted, low number first, and its history in a few numbers (domain/evidence.py).
-# Numbers count up from 1 without gaps, so that a pair's number is its place in the registry's arrays.
+# A pair of devices that ever interacted, low number first, and the running sums of its history (domain/evidence.py).
+# Numbers start at 1 without gaps: a pair's number is its place in the registry's arrays.
 pairs = sa.Table(
     "pairs",
     metadata,
@@ -172,16 +172,16 @@ interactions = sa.Table(
     sa.Column("at", Real, nullable=False),
     sa.Column("kind", sa.Text, nullable=False),
     sa.Column("note", sa.Text, nullable=False),
-    # Why it may count (domain/records.Basis), how much of it does, in [0, 1], and for how long: of a meeting that both
-    # ends reported, the shorter of their durations counts, once.
+    # Why it may count (domain/records.Basis), which share of it does, in [0, 1], and for how long: a meeting that both
+    # ends reported counts once, with the shorter of their durations.
     sa.Column("basis", sa.Text, nullable=False, server_default="admin"),
     sa.Column("share", Real, nullable=False, server_default="1"),
     sa.Column("counted_seconds", Real, nullable=False, server_default="0"),
     sa.UniqueConstraint("reporter", "id"),
     sa.Index("ix_interactions_pair_at", "pair", "at"),
 )
-# What counts in a day, what waits for its other half, and what one reporter said against others in a day: each found
-# without reading what does not count, of which anybody can send any amount.
+# Partial indexes for what counts in a day, what waits for confirmation, and one reporter's bad reports of a day: none
+# of them reads reports that do not count, whose number has no bound.
 _i = interactions.c
 sa.Index(
     "ix_interactions_counted", _i.pair, _i.at, sqlite_where=sa.text("share > 0"), postgresql_where=sa.text("share > 0")
@@ -201,26 +201,26 @@ sa.Index(
     postgresql_where=sa.text("share > 0 AND basis = 'one'"),
 )
 
-# One row: counts the transactions that changed pairs, so that caches know what they have missed.
+# One row: the number of transactions that changed pairs, by which caches notice what they have missed.
 social_version = sa.Table(
     "social_version",
     metadata,
     sa.Column("version", sa.BigInteger, nullable=False),
-    # What the sums of `pairs` were made with; other settings mean they are made anew at start.
+    # The parameters of the sums in `pairs`; other settings recompute them at start.
     sa.Column("decay_rate", Real),
     sa.Column("full_duration_seconds", Real),
 )
 
 
 def _evidence() -> list[sa.Column[Any]]:
-    """A pair's history in a few numbers, as in `pairs`."""
+    """Columns of a pair's running sums, as in `pairs`."""
     whole = [sa.Column(name, sa.BigInteger, nullable=False) for name in ("count", "positive_count")]
     names = ("positive_sum", "negative_sum", "positive_weight", "negative_weight", "witnessed_sum", "witnessed_weight")
     sums = [sa.Column(name, Real, nullable=False) for name in (*names, "reference_at")]
     return [*whole, *sums]
 
 
-# What devices of two owners did with each other, all pairs together: low number first, and both in one key.
+# What devices of two owners did with each other, over all pairs: low number first, and both in one key.
 owner_records = sa.Table(
     "owner_records",
     metadata,
@@ -230,7 +230,7 @@ owner_records = sa.Table(
     *_evidence(),
 )
 
-# What the pair of a new device began with of its owners' record; part of its sums from `given_at` on.
+# What the pair of a new device inherited of its owners' record; part of its sums from `given_at` on.
 inheritances = sa.Table(
     "inheritances",
     metadata,
@@ -239,7 +239,7 @@ inheritances = sa.Table(
     *_evidence(),
 )
 
-# Meetings and common tasks of a pair that count towards a relation of some kind (domain/encounters.py).
+# Counted meetings and common tasks of a pair towards a relation of some kind (domain/encounters.py).
 encounters = sa.Table(
     "encounters",
     metadata,
@@ -261,7 +261,7 @@ relations = sa.Table(
     sa.Column("strength", Real, nullable=False),
     sa.Column("because", sa.Text, nullable=False),
     sa.Column("since", Real, nullable=False),
-    # "derived" rows follow from what is reported, "imported" ones stay as they are.
+    # "derived" rows follow from reports, "imported" ones stay.
     sa.Column("source", sa.Text, nullable=False),
     sa.UniqueConstraint("low", "high", "kind"),
     sa.Index("ix_relations_high", "high"),
@@ -272,7 +272,7 @@ friendships = sa.Table(
     metadata,
     sa.Column("low", Number, sa.ForeignKey("owners.number"), primary_key=True),
     sa.Column("high", Number, sa.ForeignKey("owners.number"), primary_key=True),
-    # The weaker of what the two owners declared, 0 while only one has.
+    # The weaker of the two owners' declarations, 0 while only one has declared.
     sa.Column("strength", Real, nullable=False),
     sa.Column("since", Real, nullable=False),
     sa.Column("low_strength", Real, nullable=False, server_default="0"),

@@ -62,8 +62,8 @@ async def test_whatever_is_done_to_the_log_shows(world: World) -> None:
         f"entry {middle + 1}": audit.delete().where(audit.c.number == middle),
         "last entry": audit.delete().where(audit.c.number == last),
         f"entry {last + 1}": audit.insert().values(forged),
-        "entries: the log's head says": audit.delete(),
-        "head: the log's head says": audit_head.update().values(hash=rows[1]["hash"]),
+        "entries: the log's head records": audit.delete(),
+        "head: the log's head records": audit_head.update().values(hash=rows[1]["hash"]),
     }
     for told, attack in attacks.items():
         async with tampering(world) as tx:

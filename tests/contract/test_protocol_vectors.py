@@ -170,12 +170,12 @@ def test_small_order_keys_are_refused_by_devices_and_the_platform() -> None:
         with pytest.raises(BadKeys, match="small order"):
             demand_sound(bytes.fromhex(text), sound.sealing)
         with pytest.raises(InvalidField):
-            checks.keys(bytes.fromhex(text), sound.sealing)
+            checks.require_keys(bytes.fromhex(text), sound.sealing)
     for text in small["sealing_keys"]:
         with pytest.raises(BadKeys, match="small order"):
             demand_sound(sound.signing, bytes.fromhex(text))
         with pytest.raises(InvalidField):
-            checks.keys(sound.signing, bytes.fromhex(text))
+            checks.require_keys(sound.signing, bytes.fromhex(text))
 
 
 def test_the_published_proof_is_of_the_raw_sealing_key() -> None:

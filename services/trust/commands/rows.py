@@ -1,9 +1,8 @@
 """`python -m services.trust rows`: an edge list or a CSV file as the NDJSON that `POST /v1/trust/imports` takes.
 
-The first line is the header, then one row a line; rows are numbered the same way each time, so that an import goes on
-behind the last one stored (`--after`). A tie of a social graph says that two know each other, not how they fared: it
-becomes a relation and, unless told otherwise, one good interaction of full length, so that the pair starts with the
-direct trust of a single good day, which fades and moves like any other evidence.
+The first line is the header, then one row a line. Rows are numbered the same way each time, so an import can resume
+after the last stored line (`--after`). A tie of a social graph says that two devices know each other, not how they
+fared: it becomes a relation and, by default, one good interaction of full length, which fades like any other evidence.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ Row = dict[str, Any]
 
 
 class InvalidRows(InvalidInput):
-    """An option of `rows` that makes no sense."""
+    """An invalid option of `rows`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """How rows are wanted: under which import's name, after which line, when ties happened, and whether they count."""
+    """Which rows to print: the import's name, the first line, when ties happened, and whether they are evidence."""
 
     name: str
     after: int = 0
@@ -44,7 +43,7 @@ class Wish:
     evidence: bool = True
 
     def tie(self, line: int, kind: str, a: str, b: str, strength: float, because: str) -> Row:
-        """A relation of two devices and the good interaction it stands for."""
+        """A relation of two devices and the good interaction that it stands for."""
         row: Row = {
             "line": line,
             "relation": {"kind": kind, "a": a, "b": b, "strength": strength, "because": because},
@@ -59,21 +58,21 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What an import begins with, and its rows behind the line asked for."""
+    """The header of an import, and its rows after the requested line."""
 
     owner: str
     synthetic: bool
     lines: int
     rows: Iterator[Row]
     public: bool = False
-    """Whether that owner is a municipality."""
+    """Whether that owner is a public one, such as a municipality."""
 
 
 def snap(path: Path, wish: Wish) -> Source:
-    """A SNAP edge list: its nodes as devices, each with an owner of its own, a line each from 1, then its ties.
+    """A SNAP edge list: its nodes as devices, each with its own owner, a line each from 1, then its ties.
 
     Node 7 of import `facebook` is device `facebook-7` of owner `facebook user 7`. The file is read twice, so a bad line
-    is found before anything is stored.
+    is reported before anything is stored.
     """
     nodes: set[int] = set()
     last = 0
@@ -93,7 +92,7 @@ def _snap_rows(path: Path, nodes: Sequence[int], wish: Wish) -> Iterator[Row]:
 
 
 def interactions(path: Path, wish: Wish) -> Source:
-    """Interactions of a CSV file, devices by the names it has."""
+    """Interactions of a CSV file; it names the devices."""
     rows: Iterator[Row] = (
         {
             "line": act.line,
@@ -108,24 +107,24 @@ def interactions(path: Path, wish: Wish) -> Source:
 
 
 def _count_lines(path: Path) -> int:
-    with open_text(path, source="whoever recorded the interactions") as stream:
+    with open_text(path, source="the source of the recording") as stream:
         try:
             return sum(1 for _ in stream)
         except (UnicodeDecodeError, OSError, EOFError):
-            return 0  # the reader will say which line cannot be read
+            return 0  # the reader reports the line that cannot be read
 
 
 HELP = """An edge list or a CSV file of interactions as the NDJSON that `POST /v1/trust/imports` takes.
 
-The first line is the header, then one row a line. Rows are numbered the same way each time, so that an import goes on
-behind the last one stored (--after)."""
+The first line is the header, then one row a line. Rows are numbered the same way each time, so an import can
+resume after the last stored line (--after)."""
 
 app = typer.Typer(
     help=HELP, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
 )
-Name = Annotated[str, typer.Option(help="Name of the import; left out: the file's.")]
-Owner = Annotated[str, typer.Option(help="Owner of devices without one of their own.")]
-After = Annotated[int, typer.Option(help="Leave out lines up to this one.")]
+Name = Annotated[str, typer.Option(help="Name of the import. Default: from the file's name.")]
+Owner = Annotated[str, typer.Option(help="Owner of devices that name none.")]
+After = Annotated[int, typer.Option(help="Skip lines up to this one.")]
 At = Annotated[float, typer.Option(help="Unix seconds at which ties interacted; 0 = now.")]
 WithEvidence = Annotated[
     bool, typer.Option("--evidence/--no-evidence", help="Whether a tie counts as a good interaction.")
@@ -153,14 +152,14 @@ def print_snap(
 @app.command("interactions")
 def print_interactions(
     context: typer.Context,
-    path: Annotated[Path, typer.Argument(help="CSV with the columns a,b,positive,duration,at.")],
+    path: Annotated[Path, typer.Argument(help="CSV file with the columns a,b,positive,duration,at.")],
     name: Name = "",
     owner: Owner = "",
     after: After = 0,
     at: At = 0.0,
     evidence: WithEvidence = True,
 ) -> None:
-    """Print recorded interactions, which happened when the file says and always count.
+    """Print recorded interactions, at the times in the file; they always count as evidence.
 
     Example: python -m services.trust rows interactions meetings.csv --owner "Ada"
     """
@@ -169,12 +168,12 @@ def print_interactions(
 
 
 def main(argv: Sequence[str], out: BinaryIO | None = None) -> int:
-    """Prints header and rows; 2 with a line on stderr when the input cannot be read, 1 when nobody reads the rows."""
+    """Print header and rows; return 2 with a line on stderr for bad input, 1 when the reader closes the pipe."""
     stream = out or sys.stdout.buffer
     try:
         app(args=list(argv), prog_name="python -m services.trust rows", obj=stream)
     except CoterieError as error:
-        stream.flush()  # rows before a bad line are good
+        stream.flush()  # rows before a bad line are valid
         sys.stderr.write(f"{error.message}\n")
         return 2
     except SystemExit as end:
@@ -183,14 +182,14 @@ def main(argv: Sequence[str], out: BinaryIO | None = None) -> int:
 
 
 def make_wish(name: str, after: int, at: float, evidence: bool) -> Wish:
-    """Check the options that every format has."""
+    """Check the options common to all formats."""
     if not 1 <= len(name) <= MOST_NAME_CHARACTERS:
-        raise InvalidRows(f"--name must have 1 to {MOST_NAME_CHARACTERS} characters, not {len(name)}")
+        raise InvalidRows(f"--name must have 1 to {MOST_NAME_CHARACTERS} characters, got {len(name)}")
     return Wish(name, after, at or time.time(), evidence)
 
 
 def stem_of(path: Path) -> str:
-    """Return the file's name up to its first dot: the name of its import."""
+    """Return the file's name up to its first dot: the default name of its import."""
     return path.name.split(".")[0]
 
 

@@ -1,7 +1,7 @@
-"""The audit log as a chain: every entry seals the one before it, so none can be changed, removed or slipped in unseen.
+"""The audit log as a chain: the hash of each entry covers the one before, so any change, removal or insertion shows.
 
-The head, kept apart, seals the last: cutting entries off the end shows too. Whoever can write to the database could
-make the whole chain anew; a head that was written down elsewhere would show that.
+The head is stored separately and seals the last entry, so removing entries from the end shows too. Full write access to
+the database allows rebuilding the whole chain; only a copy of a head stored elsewhere reveals that.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from services.trust.domain.records import AuditEntry
 
 GENESIS = hashlib.sha256(b"coterie audit 1").hexdigest()
-"""What the first entry's hash covers in the place of a previous one."""
+"""The previous hash of the first entry."""
 MOST_FAULTS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class AuditHead:
-    """The end of the chain: how many entries there are, the last one's number and hash."""
+    """The end of the chain: the number of entries, the last one's number and hash."""
 
     entries: int
     number: int
@@ -29,7 +29,7 @@ class AuditHead:
 
 @dataclass(frozen=True, slots=True)
 class AuditVerdict:
-    """What a check found; `faults` says what is wrong, at most so many."""
+    """Result of a check; `faults` lists the first faults."""
 
     entries: int
     head: str
@@ -42,8 +42,8 @@ class AuditVerdict:
 
 
 def hash_entry(previous: str, entry: AuditEntry) -> str:
-    """The entry's hash, hexadecimal. JSON keeps each text apart from its neighbours."""
-    told = [
+    """Return the entry's hash, hexadecimal. JSON keeps texts apart."""
+    fields = [
         entry.number,
         entry.at,
         entry.role,
@@ -53,12 +53,12 @@ def hash_entry(previous: str, entry: AuditEntry) -> str:
         entry.request_id,
         entry.note,
     ]
-    return hashlib.sha256(f"{previous}\n{json.dumps(told)}".encode()).hexdigest()
+    return hashlib.sha256(f"{previous}\n{json.dumps(fields)}".encode()).hexdigest()
 
 
 @dataclass(slots=True)
 class AuditCheck:
-    """A check under way: `take` the entries in order, then ask for the `verdict`."""
+    """A running check: `take` the entries in order, then read the `verdict`."""
 
     entries: int = 0
     number: int = 0
@@ -66,22 +66,22 @@ class AuditCheck:
     faults: list[str] = field(default_factory=list)
 
     def take(self, batch: Iterable[tuple[AuditEntry, str]]) -> None:
-        """Entries that follow, each with its stored hash."""
+        """Check the following entries, each with its stored hash."""
         for entry, stored in batch:
             if hash_entry(self.head, entry) != stored and len(self.faults) < MOST_FAULTS:
                 self.faults.append(
-                    f"entry {entry.number}: its hash does not follow from entry {self.number}: it was changed, or one "
-                    "between them removed or added"
+                    f"entry {entry.number}: its hash does not follow from entry {self.number}; it was changed, or an "
+                    "entry between them was removed or added"
                 )
             self.entries, self.number, self.head = self.entries + 1, entry.number, stored
 
     def verdict(self, head: AuditHead) -> AuditVerdict:
-        """What was found, against the head that was kept apart."""
+        """Return the result, compared with the stored head."""
         for what, retained, result in (
             ("entries", head.entries, self.entries),
             ("last entry", head.number, self.number),
             ("head", head.hash, self.head),
         ):
             if retained != result:
-                self.faults.append(f"{what}: the log's head says {retained}, there is {result}")
+                self.faults.append(f"{what}: the log's head records {retained}, the log has {result}")
         return AuditVerdict(self.entries, self.head, self.faults)

@@ -1,7 +1,7 @@
-"""Which reports of two ends are about the same meeting: good needs two. Spec §1.3a.
+"""Matching the two ends' reports of one meeting: a good report counts only with the other end's. Spec §1.3a.
 
 Reports match when they are of the same pair, by different ends, and their times lie within the window. Each report is
-used once. A new report takes the waiting one nearest in time; of equally near ones, the one recorded first.
+used once. A new report takes the waiting one nearest in time; among equally near ones, the first recorded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from services.trust.domain.graph import Floats, Integers
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """Good reports of one side, column by column: the pair, when, for how long; `numbers` count up as recorded."""
+    """Good reports of one side, column by column: pair, time, duration; `numbers` increase in order of recording."""
 
     numbers: Integers
     pairs: Integers
@@ -31,7 +31,7 @@ class Reported:
     def of(
         cls, numbers: npt.ArrayLike, pairs: npt.ArrayLike, at: npt.ArrayLike, durations_seconds: npt.ArrayLike
     ) -> Reported:
-        """From lists."""
+        """Build from lists."""
         return cls(
             np.asarray(numbers, dtype=np.int64),
             np.asarray(pairs, dtype=np.int64),
@@ -41,9 +41,9 @@ class Reported:
 
 
 def matches(new: Reported, waiting: Reported, window_seconds: float) -> Integers:
-    """For each new report, in order, the index of the waiting one it confirms; −1 where it has to wait itself.
+    """Return for each new report, in order, the index of the waiting one it confirms, or −1 if it has to wait.
 
-    O((new + waiting) log waiting), however many wait in one pair.
+    O((new + waiting) log waiting), whatever the number of reports per pair.
     """
     result = np.full(len(new), -1, dtype=np.int64)
     by_pair: dict[int, list[tuple[float, int, int]]] = {}
@@ -61,9 +61,9 @@ def matches(new: Reported, waiting: Reported, window_seconds: float) -> Integers
 
 
 def _nearest(several: list[tuple[float, int, int]], moment: float) -> int | None:
-    """Place of the report nearest to `moment` among those in order of time and number."""
+    """Return the place of the report nearest to `moment` among those in order of time and number."""
     after = bisect_left(several, (moment, -1, -1))
     places = [after] if after < len(several) else []
     if after:
-        places.append(bisect_left(several, (several[after - 1][0], -1, -1)))  # the first of that very time
+        places.append(bisect_left(several, (several[after - 1][0], -1, -1)))  # the first report of that time
     return min(places, key=lambda place: (abs(several[place][0] - moment), several[place][1]), default=None)

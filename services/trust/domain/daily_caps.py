@@ -1,8 +1,7 @@
-"""How much of each report counts when there are many: influence saturates, per pair and day and per reporter and day.
-Spec §1.3a.
+"""Daily caps on evidence: how much of each report counts, per pair and day and per reporter and day. Spec §1.3a.
 
-A day is one of UTC, a unit one interaction of full duration. What the platform witnessed to be good is measured apart
-from meetings, so that many rounds do not use up the day of those who also met; it is bounded by its cap anyway.
+Days are UTC days; a unit is one interaction of full duration. Good evidence that the platform witnessed has a separate
+cap, so that many rounds do not use up the day of pairs that also met; `witness_cap` bounds its effect anyway.
 """
 
 from __future__ import annotations
@@ -16,35 +15,35 @@ from services.trust.domain.graph import Floats, Integers
 from services.trust.domain.parameters import DAY_SECONDS
 
 MET, WITNESSED, BAD = 0, 1, 2
-"""Sorts of evidence that fill a pair's day apart from each other."""
+"""Kinds of evidence with separate daily caps per pair."""
 MOST_REPORTS = 10
-"""Bad reports of one end that are looked at in a pair and day, in days' measures: however short, they raise K′."""
+"""Bad reports of one end considered per pair and day, in multiples of the day's cap: even short ones raise K′."""
 
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What counts already, an entry for each (pair, day, sort): units, and how many reports of the present reporter."""
+    """What counts already, an entry for each (pair, day, kind): units, and number of the present reporter's reports."""
 
     units: Floats
     reports: Integers
 
 
 def day_of(at: Floats) -> Integers:
-    """The day a moment lies in."""
+    """The day of each time."""
     return np.floor(np.asarray(at) / DAY_SECONDS).astype(np.int64)
 
 
 def sorts(positive: npt.NDArray[np.bool_], witnessed: npt.NDArray[np.bool_]) -> Integers:
-    """The sort of each piece of evidence."""
+    """The kind of each piece of evidence."""
     return np.where(positive, np.where(witnessed, WITNESSED, MET), BAD).astype(np.int64)
 
 
 def shares_of_day(days: Integers, units: Floats, bounded: npt.NDArray[np.bool_], used: Used, most: float) -> Floats:
     """How much of each piece counts, in [0, 1]: a day takes `most` units, in the order given.
 
-    days: which entry of `used` a piece belongs to. units: its weight in [0, 1]. bounded: a report of an end against
-    the other, of which only so many are looked at. The sum that counts is min(most, Σ units) in any order; pieces of no
-    length use nothing up, so that no flood of them keeps out those of the other end.
+    days: index into `used` of each piece. units: its weight in [0, 1]. bounded: whether it is a report of one end
+    against the other, of which a day considers `MOST_REPORTS` × `most`. The sum that counts is min(most, Σ units) in
+    any order; pieces of zero length use no room, so a flood of them does not crowd out the other end's.
     """
     order = np.argsort(days, kind="stable")
     before = np.empty(len(days))
@@ -59,7 +58,7 @@ def shares_of_day(days: Integers, units: Floats, bounded: npt.NDArray[np.bool_],
 
 
 def newest_that_count(at: Floats, numbers: Integers, units: Floats, most: float) -> npt.NDArray[np.bool_]:
-    """Which of one reporter's bad reports of one day count: from the newest back, as many as fit into `most` units."""
+    """Which of one reporter's bad reports of a day count: the newest, as many as fit into `most` units."""
     order = np.lexsort((-numbers, -at))
     retained = np.empty(len(at), dtype=np.bool_)
     retained[order] = np.cumsum(units[order]) <= most * (1 + 1e-12)
@@ -67,11 +66,11 @@ def newest_that_count(at: Floats, numbers: Integers, units: Floats, most: float)
 
 
 def _before(values: Floats, groups: Integers) -> Floats:
-    """Sums of what stands before each value in its group; groups in order."""
+    """Exclusive prefix sums within each group; groups in order."""
     if not len(values):
         return np.zeros(0)
     sums = np.cumsum(values) - values
     starts = np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]])
     sizes = np.diff(np.r_[starts, len(groups)])
-    # Differences of long sums keep rounding of the whole; weights are at most 1, so 1e-12 of a unit at worst.
+    # Differences of long sums keep the rounding of the whole: at most 1e-12 of a unit, because weights are at most 1.
     return np.maximum(sums - np.repeat(sums[starts], sizes), 0.0)

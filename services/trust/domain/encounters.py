@@ -1,9 +1,8 @@
-"""Meetings and common tasks counted as they come, until they make two devices related.
+"""Counts meetings and common tasks as reports arrive, until two devices are related.
 
-The rules are those of `relations`, one report at a time and in constant time: how often a pair met, long enough and far
-enough apart, and when the last counted meeting ended, is all that is remembered. Reports in the order of their times
-count as `meetings.spaced_encounters` counts the whole history; one that comes later than its successors counts only
-when relations are derived anew.
+The rules are those of `relations`, applied to one report at a time in constant time: per pair, the state is a count of
+sufficiently long and spaced meetings, and when the last counted one ended. Reports in order of time give the count of
+`meetings.spaced_encounters`; a report that arrives after its successors counts only when relations are derived again.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from dataclasses import dataclass
 from services.trust.domain.relations import RelationKind, RelationRules
 
 TASKS_REMEMBERED = 16
-"""Common tasks remembered by name: a pair's next report in one of them is no new task."""
+"""Number of common tasks remembered by name: further reports from one of them are not a new task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a device is to these rules: whether it stays put, and whether its owner is public."""
+    """The properties of a device that these rules use: whether it is static, and whether its owner is public."""
 
     stands: bool
     public: bool
@@ -27,7 +26,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How long a meeting lasts at least, the least time from one to the next, and how many it takes."""
+    """Least duration of a meeting, least time between two meetings, and how many it takes."""
 
     seconds: float
     interval_seconds: float
@@ -36,27 +35,27 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What is remembered of a pair: meetings (or tasks) that count, when the last ended, and the last tasks' ids."""
+    """The state of a pair: number of counted meetings (or tasks), when the last ended, and the last tasks' ids."""
 
     times: int = 0
     last_stop: float = -math.inf
     tasks: tuple[str, ...] = ()
 
     def met(self, start: float, seconds: float, rule: Rule) -> Tally:
-        """The tally after a meeting, which counts or not."""
+        """Return the tally after a meeting, which counts or not."""
         if seconds < rule.seconds or start < self.last_stop + rule.interval_seconds:
             return self
         return Tally(self.times + 1, start + seconds)
 
     def worked(self, task: str) -> Tally:
-        """The tally after a report of a common task."""
+        """Return the tally after a report of a common task."""
         if task in self.tasks:
             return self
         return Tally(self.times + 1, tasks=(*self.tasks, task)[-TASKS_REMEMBERED:])
 
 
 def kind_of_meeting(one: Standing, other: Standing) -> RelationKind | None:
-    """What meetings of two devices lead to: C-LOR, SOR or SOR2; nothing between two that stand, or two public ones."""
+    """The relation that meetings lead to: C-LOR, SOR or SOR2; none between two static devices or two public ones."""
     if one.stands and other.stands:
         return None
     if one.stands or other.stands:
@@ -68,7 +67,7 @@ def kind_of_meeting(one: Standing, other: Standing) -> RelationKind | None:
 
 
 def rule_of(kind: RelationKind, rules: RelationRules) -> Rule:
-    """The numbers of a kind; of common tasks only how many."""
+    """Return the thresholds of a kind; of common tasks only their number."""
     match kind:
         case RelationKind.CO_LOCATION:
             return Rule(0.0, 0.0, rules.co_location_meetings + 1)

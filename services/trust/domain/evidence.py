@@ -1,15 +1,15 @@
-"""Keeps what direct trust needs of a pair's evidence in a few numbers, so that a score costs the same after ten
-interactions or ten million. [SCFL] "Social-Aware Clustered Federated Learning", §III-B, eq (1); spec §1.3a.
+"""Running sums of a pair's evidence, so that the cost of direct trust does not depend on the length of the history.
+[SCFL] "Social-Aware Clustered Federated Learning", §III-B, eq (1); spec §1.3a.
 
-With r the time of the latest piece of evidence, every sum of eq (1) forgets together with the others:
+With r the time of the latest piece of evidence, all sums of eq (1) decay together:
 
     Σ w_b exp(−ξ(t − t_b)) = exp(−ξ(t − r)) · Σ w_b exp(−ξ(r − t_b))          w_b = min(λ_b, D)/D
 
-so the sums at r and r itself give e at every t ≥ r. A piece after r first ages the sums to its own time; one that comes
-late, before r, enters aged by exp(−ξ(r − t_b)). Arrival order changes rounding only.
+so the sums at r and r itself give e at every t ≥ r. A piece after r first ages the sums to its own time; a late one,
+before r, enters aged by exp(−ξ(r − t_b)). Arrival order changes rounding only.
 
-Unlike [SCFL], the count ages with the sums, K′ = Σ exp(−ξ(t − t_b)), and κ meetings' worth of not knowing stand beside
-it: eq (1)'s bare K lets a pair that meets daily fall to 0.12 in a year, and gives 1.0 after one meeting. The paper's
+Unlike [SCFL], the count ages with the sums, K′ = Σ exp(−ξ(t − t_b)), and a prior of κ meetings is added to it: eq (1)'s
+bare K lets a pair that meets daily fall to 0.12 in a year, and gives 1.0 after one meeting. The paper's
 ratio is `scores.direct_trust`; what-if and reproduction use that.
 """
 
@@ -30,11 +30,11 @@ from services.trust.domain.scores import Interaction, InvalidInteraction, intera
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What counts of a pair's history. Sums and weights are aged to `reference_time`, the time of the latest piece.
+    """Sums of a pair's counted history, aged to `reference_time`, the time of the latest piece.
 
-    count, good: pieces of evidence and the good ones among them, never aged, for people. positive, negative: Σ w of
-    each sign, a unit being a full meeting. positive_weight, negative_weight: what each sign adds to K′. witnessed,
-    witnessed_weight: the part of positive and positive_weight that the platform saw.
+    count, good: number of pieces and of good ones, never aged, for people. positive, negative: Σ w of each sign, in
+    units of a full meeting. positive_weight, negative_weight: each sign's part of K′. witnessed, witnessed_weight: the
+    part of positive and positive_weight that the platform witnessed.
     """
 
     count: int = 0
@@ -49,17 +49,17 @@ class Evidence:
 
     @property
     def weight(self) -> float:
-        """K′ at the reference time; 0 where there is no evidence."""
+        """K′ at the reference time; 0 without evidence."""
         return self.positive_weight + self.negative_weight
 
 
 SUMS = ("positive", "negative", "positive_weight", "negative_weight", "witnessed", "witnessed_weight")
-"""What ages."""
+"""Fields that age."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvidenceTable:
-    """`Evidence` of many pairs, column by column: arrays of one length."""
+    """`Evidence` of many pairs, column by column; all arrays have the same length."""
 
     counts: Integers
     goods: Integers
@@ -88,23 +88,23 @@ class EvidenceTable:
 
     @classmethod
     def empty(cls, pairs: int) -> EvidenceTable:
-        """No evidence yet for any of `pairs` pairs."""
+        """Return a table of `pairs` pairs without evidence."""
         columns: list[Any] = [np.zeros(pairs, dtype=np.int64) for _ in range(2)]
         return cls(*columns, *(np.zeros(pairs) for _ in range(len(SUMS) + 1)))
 
     def take(self, rows: npt.NDArray[Any]) -> EvidenceTable:
-        """Some rows, in the order given."""
+        """Return some rows, in the order given."""
         return EvidenceTable(*(column[rows] for column in self.columns()))
 
     def with_rows(self, rows: npt.NDArray[Any], other: EvidenceTable) -> EvidenceTable:
-        """A copy in which `rows` are those of `other`, one after the other."""
+        """Return a copy in which `rows` are replaced by those of `other`."""
         columns = [column.copy() for column in self.columns()]
         for column, given in zip(columns, other.columns(), strict=True):
             column[rows] = given
         return EvidenceTable(*columns)
 
     def followed_by(self, other: EvidenceTable) -> EvidenceTable:
-        """Both, one behind the other."""
+        """Concatenate both tables."""
         both = zip(self.columns(), other.columns(), strict=True)
         return EvidenceTable(*(np.concatenate(columns) for columns in both))
 
@@ -113,8 +113,8 @@ class EvidenceTable:
 class Pieces:
     """Pieces of evidence, column by column: piece k belongs to pair `pairs[k]`, an index into a table.
 
-    witnessed: the platform saw it. shares: how much of it counts, in [0, 1]; a negative share takes out again what
-    counted so much.
+    witnessed: the platform saw it. shares: how much of it counts, in [0, 1]; a negative share removes what counted
+    before.
     """
 
     pairs: Integers
@@ -137,31 +137,31 @@ class Pieces:
         witnessed: npt.ArrayLike = False,
         shares: npt.ArrayLike = 1.0,
     ) -> Pieces:
-        """From lists; nobody of the platform saw them, and they count fully, unless told otherwise."""
+        """Build from lists; by default the platform witnessed none of them, and all count fully."""
         rows = np.asarray(pairs, dtype=np.int64)
         seen = np.asarray(witnessed, dtype=np.bool_)
         parts = np.asarray(shares, dtype=np.float64)
         return cls(
-            rows,
-            np.asarray(positive, dtype=np.bool_),
-            np.asarray(durations_seconds, dtype=np.float64),
-            np.asarray(at, dtype=np.float64),
-            np.broadcast_to(seen, rows.shape) if seen.ndim == 0 else seen,
-            np.broadcast_to(parts, rows.shape) if parts.ndim == 0 else parts,
+            pairs=rows,
+            positive=np.asarray(positive, dtype=np.bool_),
+            durations_seconds=np.asarray(durations_seconds, dtype=np.float64),
+            at=np.asarray(at, dtype=np.float64),
+            witnessed=np.broadcast_to(seen, rows.shape) if seen.ndim == 0 else seen,
+            shares=np.broadcast_to(parts, rows.shape) if parts.ndim == 0 else parts,
         )
 
     def at_rows(self, rows: npt.NDArray[Any] | slice) -> Pieces:
-        """Some of them, in the order given."""
+        """Return some pieces, in the order given."""
         return Pieces(*(getattr(self, item.name)[rows] for item in fields(self)))
 
     def followed_by(self, other: Pieces) -> Pieces:
-        """Both, one behind the other."""
+        """Concatenate both."""
         return Pieces(*(np.concatenate((getattr(self, f.name), getattr(other, f.name))) for f in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """What a relation is worth before (and beside) evidence: `pseudo_count` interactions of value `closeness`.
+    """What a relation is worth before (and in addition to) evidence: `pseudo_count` interactions of value `closeness`.
 
     pseudo_count k₀ ≥ 0 is measured in interactions; 0 switches the prior off. closeness lies in [0, 1].
     """
@@ -171,13 +171,13 @@ class Prior:
 
     def __post_init__(self) -> None:
         if not 0 <= self.closeness <= 1:
-            raise InvalidTrustParameters(f"a prior's closeness must lie in [0, 1], not {self.closeness}")
+            raise InvalidTrustParameters(f"a prior's closeness must lie in [0, 1], got {self.closeness}")
         if not 0 <= self.pseudo_count < math.inf:
-            raise InvalidTrustParameters(f"a prior's pseudo_count must be finite and ≥ 0, not {self.pseudo_count}")
+            raise InvalidTrustParameters(f"a prior's pseudo_count must be finite and ≥ 0, got {self.pseudo_count}")
 
 
 NO_PRIOR = Prior()
-"""Nothing known before the first piece of evidence."""
+"""The prior of an unrelated pair."""
 
 
 def add(
@@ -188,7 +188,7 @@ def add(
     witnessed: bool = False,
     share: float = 1.0,
 ) -> Evidence:
-    """`evidence` with one more piece, earlier or later than those it holds, in O(1)."""
+    """Return `evidence` with one more piece, of any time, in O(1)."""
     reference = max(evidence.reference_time, interaction.at) if evidence.weight else interaction.at
     unit = share * interaction_weight(interaction, reference, parameters)
     part = share * math.exp(-parameters.decay_rate * (reference - interaction.at))
@@ -201,7 +201,7 @@ def add(
 
 
 def merge(one: Evidence, other: Evidence, parameters: TrustParameters) -> Evidence:
-    """Evidence of two disjoint parts of a pair's history taken together; order does not matter."""
+    """Return the evidence of two disjoint parts of a pair's history together; order does not matter."""
     if not one.weight or not other.weight:
         return one if one.weight else other
     reference = max(one.reference_time, other.reference_time)
@@ -213,13 +213,13 @@ def merge(one: Evidence, other: Evidence, parameters: TrustParameters) -> Eviden
 def direct_trust_at(
     evidence: Evidence, now: float, parameters: TrustParameters, rule: EvidenceRule = LIVE, prior: Prior = NO_PRIOR
 ) -> float:
-    """e at any `now` not before the latest piece of evidence. Spec §1.3a:
+    """Return e at any `now` not before the latest piece of evidence. Spec §1.3a:
 
         e = clamp01( min( e₁, c + (1 − c)·clamp01(e₀) ) ),     c = `witness_cap`
         e₁ = (positive − ν·negative + k₀·closeness) / (K′ + max(κ, k₀))
         e₀ = the same without what the platform witnessed to be good
 
-    so rounds done well together lift e to c at most, and what both ends confirmed lifts it further. A relation's prior
+    so rounds done well together lift e to c at most, and confirmed meetings lift it further. A relation's prior
     replaces κ where it weighs more. The balance enters unclamped: a bad history cancels a prior, it does not dilute it.
     """
     if evidence.weight and not now >= evidence.reference_time:
@@ -236,10 +236,10 @@ def direct_trust_at(
 
 
 def fold(table: EvidenceTable, pieces: Pieces, parameters: TrustParameters) -> EvidenceTable:
-    """`table` with a batch of evidence added, in any order of time and pair.
+    """Return `table` with a batch of evidence added, in any order of time and pair.
 
-    O(batch + pairs) and free of Python loops; the same numbers as `add` one by one, up to rounding. Refuses the whole
-    batch with the index of the first bad piece.
+    O(batch + pairs) without Python loops; the same numbers as `add` one by one, up to rounding. The first bad piece
+    raises with its index and nothing is added.
     """
     _check_batch(len(table), pieces)
     rows, good, seen = pieces.pairs, pieces.positive, pieces.positive & pieces.witnessed
@@ -249,7 +249,7 @@ def fold(table: EvidenceTable, pieces: Pieces, parameters: TrustParameters) -> E
     np.maximum.at(newest, rows[counting], pieces.at[counting])
     reference = np.where(np.isfinite(newest), newest, 0.0)
     aging = np.exp(-parameters.decay_rate * np.where(known, reference - table.reference_times, 0.0))
-    # A piece that does not count may be later than all that do; it must not overflow on its way to nothing.
+    # A piece with share 0 may be later than all that count; it must not overflow.
     parts = pieces.shares * np.exp(-parameters.decay_rate * np.maximum(reference[rows] - pieces.at, 0.0))
     full = parameters.full_duration_seconds
     units = parts * np.minimum(pieces.durations_seconds, full) / full
@@ -291,9 +291,9 @@ def direct_trust_of(
 
 
 def handed_down(record: Evidence, now: float, parameters: TrustParameters) -> Evidence:
-    """What a new device's pair begins with of its two owners' common record: bad in full, good halved. Spec §1.3a.
+    """Return a new pair's initial evidence from its two owners' record: all of the bad, half the good. Spec §1.3a.
 
-    Aged to `now`, when it is given. The pair itself has met nobody yet, so it counts no interactions.
+    Aged to `now`, the time of the inheritance. The pair itself has not interacted, so its counts are 0.
     """
     aging = _aging(record, now, parameters)
     part = {name: aging * (1.0 if name.startswith("negative") else 0.5) for name in SUMS}
@@ -302,7 +302,7 @@ def handed_down(record: Evidence, now: float, parameters: TrustParameters) -> Ev
 
 
 def tabled(several: Sequence[Evidence]) -> EvidenceTable:
-    """Evidence of some pairs as a table."""
+    """Convert evidence of some pairs to a table."""
     rows = [[getattr(entry, item.name) for item in fields(Evidence)] for entry in several]
     columns = [np.array(column) for column in zip(*rows, strict=True)] if rows else EvidenceTable.empty(0).columns()
     return EvidenceTable(*columns)
@@ -315,7 +315,7 @@ def _aging(evidence: Evidence, now: float, parameters: TrustParameters) -> float
 def _check_batch(size: int, pieces: Pieces) -> None:
     columns = [getattr(pieces, item.name) for item in fields(pieces)]
     if pieces.pairs.ndim != 1 or len({column.shape for column in columns}) != 1:
-        raise InvalidInteraction(f"a batch is lists of one length, not of {', '.join(str(c.shape) for c in columns)}")
+        raise InvalidInteraction(f"columns of a batch differ in length: {', '.join(str(c.shape) for c in columns)}")
     rows, durations, times = pieces.pairs, pieces.durations_seconds, pieces.at
     wrong = ~((durations >= 0) & (durations < math.inf)) | ~np.isfinite(times) | (rows < 0) | (rows >= size)
     wrong |= ~(np.abs(pieces.shares) <= 1)

@@ -1,6 +1,6 @@
-"""A batch of reports on its way to become evidence: what each counts for, and what it changes of earlier ones.
+"""A batch of reports: how much of each counts as evidence, and what it changes of earlier reports.
 
-Good needs two, bad needs one, and both are bounded. Spec §1.3a.
+A good report needs the other end's, a bad one counts alone, and both have daily caps. Spec §1.3a.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Row = tuple[Any, ...]
 class Draft:
     """Reports of one reporter, column by column.
 
-    pairs: numbers of their pairs. basis: why each counts (`Basis`). seconds, moments: of the evidence it gives; of a
-    meeting that both ends reported, the shorter duration and the earlier time. shares: how much counts; 0 = not (yet).
-    confirms: number of the waiting report it is the other half of, or 0. carried: the evidence stands with that one.
+    pairs: numbers of their pairs. basis: why each counts (`Basis`). seconds, moments: of the evidence; for
+    a meeting that both ends reported, the shorter duration and earlier time. shares: how much counts; 0 = not (yet).
+    confirms: number of the waiting report that it confirms, or 0. carried: that report stores the evidence.
     """
 
     pairs: Integers
@@ -48,11 +48,11 @@ class Draft:
 
     @property
     def unconfirmed(self) -> int:
-        """How many wait for their other half."""
+        """Number of reports that wait for the other end's."""
         return int(np.count_nonzero(self.basis == Basis.WAITING))
 
     def pieces(self) -> Pieces:
-        """The evidence they give; pairs by number."""
+        """The evidence of the batch; pairs by number."""
         witnessed = self.basis == Basis.PLATFORM
         counting = self.shares > 0
         return Pieces(
@@ -65,7 +65,7 @@ class Draft:
         ).at_rows(counting)
 
     def changes(self) -> list[Row]:
-        """What it makes of waiting reports: basis, share, seconds and number."""
+        """Changes of waiting reports: basis, share, seconds and number."""
         done = self.confirms > 0
         basis = np.where(self.carried, Basis.BOTH.value, Basis.HALF.value)[done].tolist()
         shares = np.where(self.carried, self.shares, 0.0)[done].tolist()
@@ -73,16 +73,16 @@ class Draft:
         return list(zip(basis, shares, seconds, self.confirms[done].tolist(), strict=True))
 
     def standing(self) -> tuple[list[str], list[float], list[float]]:
-        """Basis, share and seconds each report itself is stored with."""
+        """Basis, share and seconds of each report as stored."""
         basis = np.where(self.carried, Basis.HALF.value, self.basis)
         retained = np.where(self.carried, 0.0, self.shares), np.where(self.carried, 0.0, self.seconds)
         return basis.tolist(), retained[0].tolist(), retained[1].tolist()
 
 
-def drafted(
+def build_draft(
     pairs: Integers, positive: npt.NDArray[np.bool_], durations_seconds: Floats, at: Floats, source: Basis
 ) -> Draft:
-    """Reports as they come. `source` is PLATFORM or ADMIN, or ONE for a device: its good reports wait."""
+    """Build a draft. `source` is PLATFORM or ADMIN, or ONE for a device, whose good reports wait."""
     size = len(pairs)
     waits = positive & (source is Basis.ONE)
     basis = np.where(waits, Basis.WAITING.value, source.value)
@@ -103,18 +103,18 @@ def drafted(
     )
 
 
-def confirmed(draft: Draft, waiting: Sequence[Row], reporter: int, now: float, rule: EvidenceRule) -> Draft:
-    """The draft with its good reports held against those that wait: number, reporter, pair, time, duration of each.
+def confirm(draft: Draft, waiting: Sequence[Row], reporter: int, now: float, rule: EvidenceRule) -> Draft:
+    """Match the draft's good reports with waiting ones: rows of number, reporter, pair, time, duration.
 
-    What came too late for its meeting confirms nothing. An end may have only so many reports of a pair and day waiting;
-    more than could ever count do not wait, so that looking for a match costs the same whoever floods the registry.
+    Reports too late for their meeting confirm nothing. The number of waiting reports per end, pair and day is
+    bounded; excess ones do not wait, so the cost of a match does not grow with a flood of reports.
     """
     good = np.flatnonzero((draft.basis == Basis.WAITING) & (draft.at >= now - rule.confirm_seconds))
     others = [row for row in waiting if row[1] != reporter]
     numbers, _, pairs, at, durations = zip(*others, strict=True) if others else ((), (), (), (), ())
     theirs = Reported.of(numbers, pairs, at, durations)
-    mine = Reported(good, draft.pairs[good], draft.at[good], draft.durations_seconds[good])
-    result = matches(mine, theirs, rule.meeting_window_seconds)
+    own_reports = Reported(good, draft.pairs[good], draft.at[good], draft.durations_seconds[good])
+    result = matches(own_reports, theirs, rule.meeting_window_seconds)
     met, partner = good[result >= 0], result[result >= 0]
     basis, seconds, moments = draft.basis.copy(), draft.seconds.copy(), draft.moments.copy()
     shares, confirms, carried = draft.shares.copy(), draft.confirms.copy(), draft.carried.copy()
@@ -146,7 +146,7 @@ def _too_many(draft: Draft, waits: Integers, own: list[tuple[int, float]], rule:
 
 @dataclass(frozen=True, slots=True)
 class Days:
-    """The days of pairs that a draft adds to. `of`: the day of each report; numbers and starts: its pair and begin."""
+    """Days of pairs that a draft adds to. `of`: index of each report's day; pairs, starts: of each day."""
 
     of: Integers
     pairs: Integers
@@ -163,8 +163,8 @@ def days_of(draft: Draft) -> Days:
     return Days(place.reshape(-1), keys[0], keys[1] * DAY_SECONDS)
 
 
-def saturated(draft: Draft, days: Days, used: Sequence[Row], full_seconds: float, rule: EvidenceRule) -> Draft:
-    """The draft with as much of each report as its pair's day takes; `used` as the store tells it."""
+def apply_daily_caps(draft: Draft, days: Days, used: Sequence[Row], full_seconds: float, rule: EvidenceRule) -> Draft:
+    """Apply the daily caps of pairs to the draft; `used` are rows of the store."""
     units, reports = np.zeros(3 * len(days)), np.zeros(3 * len(days), dtype=np.int64)
     for place, sort, counted, own in used:
         units[3 * place + sort], reports[3 * place + sort] = counted, own
@@ -182,9 +182,9 @@ def saturated(draft: Draft, days: Days, used: Sequence[Row], full_seconds: float
 
 @dataclass(frozen=True, slots=True)
 class Displaced:
-    """Earlier reports that newer ones of the same reporter and day displace: numbers, and the evidence to take out.
+    """Earlier reports displaced by newer ones of the same reporter and day: numbers, and the evidence to remove.
 
-    given: what others' reports count instead: basis, share, seconds and number; their evidence is among the pieces.
+    given: other ends' reports that count instead: basis, share, seconds and number; `pieces` holds their evidence.
     """
 
     numbers: list[int]
@@ -193,27 +193,29 @@ class Displaced:
     given: list[Row] = field(default_factory=list)
 
     def changes(self) -> list[Row]:
-        """What becomes of the reports concerned: basis, share, seconds and number."""
+        """Changes of the reports concerned: basis, share, seconds and number."""
         return [*((Basis.ONE.value, 0.0, 0.0, number) for number in self.numbers), *self.given]
 
     def days(self) -> list[tuple[int, float]]:
-        """Pair and start of the days in which something was displaced."""
+        """Pair and start of each day in which a report was displaced."""
         starts = daily_caps.day_of(self.pieces.at) * DAY_SECONDS
         return sorted({*zip(self.pieces.pairs.tolist(), starts.tolist(), strict=True)})
 
     @property
     def events(self) -> int:
-        """How many reports do not count because of the others."""
+        """Number of reports that no longer count because of newer ones."""
         return len(self.numbers) + self.dropped
 
 
-NOTHING = Displaced([], Pieces.of([], [], [], [], [], []), 0)
+NOTHING = Displaced([], Pieces.of([], [], [], []), 0)
 
 
-def newest(draft: Draft, earlier: Sequence[Row], full_seconds: float, rule: EvidenceRule) -> tuple[Draft, Displaced]:
-    """The draft with only the newest of its reporter's bad reports of each day, as many as count, and what that undoes.
+def keep_newest(
+    draft: Draft, earlier: Sequence[Row], full_seconds: float, rule: EvidenceRule
+) -> tuple[Draft, Displaced]:
+    """Keep only the newest of the reporter's bad reports of each day, up to its cap; also return what they displace.
 
-    earlier: number, pair, time, seconds and share of what counts of the reporter's bad reports on the same days.
+    earlier: number, pair, time, seconds and share of the reporter's counted bad reports on the same days.
     """
     own = np.flatnonzero((draft.basis == Basis.ONE) & (draft.shares > 0) & ~draft.positive)
     numbers, pairs, at, seconds, shares = (np.array(c) for c in zip(*earlier, strict=True)) if earlier else _NO_ROWS
@@ -244,10 +246,10 @@ def newest(draft: Draft, earlier: Sequence[Row], full_seconds: float, rule: Evid
     return replace(draft, shares=left), Displaced(numbers[out].tolist(), gone, len(lost))
 
 
-def handed_over(displaced: Displaced, surplus: Sequence[Row], full_seconds: float) -> Displaced:
-    """What was displaced, and what others' bad reports count in its place: a day stays as full as it was.
+def hand_over(displaced: Displaced, surplus: Sequence[Row], full_seconds: float) -> Displaced:
+    """Let other ends' bad reports take the room of displaced ones: a day stays as full as it was.
 
-    Otherwise an end could fill a pair's day with bad reports of its own, so that the other's do not count, and then
+    Otherwise an end could fill a pair's day with its own bad reports, so that the other end's do not count, and then
     displace its own. surplus: number, pair, time, seconds, share and basis of what a full day left out.
     """
     units = -displaced.pieces.shares * np.minimum(displaced.pieces.durations_seconds, full_seconds) / full_seconds

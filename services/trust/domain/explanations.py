@@ -1,4 +1,4 @@
-"""Why two devices trust each other as they do, in a paragraph for people."""
+"""Why two devices trust each other as they do, as a paragraph for people."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from services.trust.domain.parameters import DAY_SECONDS, EvidenceRule, TrustPar
 
 @dataclass(frozen=True, slots=True)
 class Reasons:
-    """What an explanation is made of. `hops` are all hops of the indirect path, `hidden` how many are not shown."""
+    """The content of an explanation. `hops` are all hops of the indirect path, `hidden` how many are not shown."""
 
     name_a: str
     name_b: str

@@ -1,4 +1,4 @@
-"""The social graph as compressed rows: who has positive direct trust in whom, and how much. [SCFL] §III-B, "Social
+"""The social graph as compressed sparse rows: pairs with positive direct trust, and its value. [SCFL] §III-B, "Social
 Trust Model".
 
 An edge exists wherever e > 0 (spec A4: a "friend" without a positive balance is not an edge). The graph is symmetric,
@@ -21,7 +21,7 @@ Integers = npt.NDArray[np.int64]
 
 
 SYMMETRY_TOLERANCE = 1e-12
-"""Two halves of a matrix this close are equal up to rounding; the upper one counts."""
+"""Tolerance for asymmetry by rounding; the upper half counts."""
 
 
 class InvalidTrustGraph(InvalidInput):
@@ -34,7 +34,7 @@ class UnknownNode(InvalidInput):
 
 class Paths(StrEnum):
     """Which path carries indirect trust: the best of the shortest, as in [SCFL] eq (2), or the best of all of up to
-    three ties, which no new tie can make worse (spec §1.3a)."""
+    three ties, which no new tie can lower (spec §1.3a)."""
 
     SHORTEST = "shortest"
     BEST = "best"
@@ -75,29 +75,29 @@ class TrustGraph:
         return self.indices[row], self.values[row]
 
     def direct(self, a: int, b: int) -> float:
-        """e(a, b); 0 where there is no edge, and for a device with itself."""
+        """e(a, b); 0 without an edge, and for a device with itself."""
         self.check(b)
         others, values = self.neighbours(a)
         place = int(np.searchsorted(others, b))
         return float(values[place]) if place < len(others) and others[place] == b else 0.0
 
     def edges(self) -> Iterator[tuple[int, int, float]]:
-        """Every tie once, as (a, b, e) with a < b, in ascending order."""
+        """Yield every tie once, as (a, b, e) with a < b, in ascending order."""
         rows = np.repeat(np.arange(self.size), self.degrees)
         once = rows < self.indices
         return zip(rows[once].tolist(), self.indices[once].tolist(), self.values[once].tolist(), strict=True)
 
     def check(self, *devices: int) -> None:
-        """Raises `UnknownNode` unless every device is one of 0..size−1."""
+        """Raise `UnknownNode` unless every device is one of 0..size−1."""
         for device in devices:
             if not 0 <= device < self.size:
                 raise UnknownNode(f"device index {device} is outside this graph of {self.size}; use 0..{self.size - 1}")
 
     @classmethod
     def from_ties(cls, size: int, a: npt.ArrayLike, b: npt.ArrayLike, values: npt.ArrayLike) -> TrustGraph:
-        """The graph of `size` devices with ties (a[k], b[k], values[k]), each given once in either direction.
+        """Build the graph of `size` devices with ties (a[k], b[k], values[k]), each given once in either direction.
 
-        Values of 0 are no ties and are dropped. A tie of a device with itself, a tie given twice, an index outside
+        Ties with value 0 are dropped. A tie of a device with itself, a tie given twice, an index outside
         0..size−1 or a value outside [0, 1] raises `InvalidTrustGraph`.
         """
         first, second = np.asarray(a, dtype=np.int64), np.asarray(b, dtype=np.int64)
@@ -113,22 +113,22 @@ class TrustGraph:
 
     @classmethod
     def from_dense(cls, direct: npt.ArrayLike) -> TrustGraph:
-        """The graph of a symmetric matrix of direct trust, n×n with entries in [0, 1]; the diagonal is ignored."""
+        """Build the graph of a symmetric n×n matrix of direct trust with entries in [0, 1]; the diagonal is ignored."""
         matrix = check_direct(direct)
         a, b = np.nonzero(np.triu(matrix, k=1))
         return cls.from_ties(len(matrix), a, b, matrix[a, b])
 
 
 def check_direct(direct: npt.ArrayLike) -> Floats:
-    """`direct` as a square symmetric float array with entries in [0, 1], or `InvalidTrustGraph` naming the culprit."""
+    """Return `direct` as a square symmetric float array with entries in [0, 1], or raise `InvalidTrustGraph`."""
     try:
         matrix = np.asarray(direct, dtype=np.float64)
     except ValueError as error:
-        raise InvalidTrustGraph("direct must be a square matrix: its rows have different lengths") from error
+        raise InvalidTrustGraph("direct must be a square matrix, but its rows have different lengths") from error
     if matrix.size == 0:
         return np.zeros((0, 0))
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise InvalidTrustGraph(f"direct must be a square matrix, not of shape {'×'.join(map(str, matrix.shape))}")
+        raise InvalidTrustGraph(f"direct must be a square matrix, got shape {'×'.join(map(str, matrix.shape))}")
     bad = np.argwhere(~((matrix >= 0) & (matrix <= 1)))
     if len(bad):
         i, j = bad[0]

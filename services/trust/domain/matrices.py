@@ -1,5 +1,5 @@
-"""Trust among many devices as the entries above the diagonal, block of rows by block, so that memory follows the
-entries and not the square of the devices."""
+"""Trust among many devices as the entries above the diagonal, computed block by block, so that memory grows with the
+number of entries and not with the square of the devices."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from services.trust.domain.scores import combine, direct_row
 from services.trust.domain.search import best_products
 
 MOST_ENTRIES = 2_500_000
-"""What fits into the largest message gRPC takes here."""
+"""Fits into the largest gRPC message."""
 _BLOCK = 256
-"""Devices searched from at a time."""
+"""Devices searched from per block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Pairs with positive combined trust, rows < columns (positions in the order asked), in order of row and column.
+    """Pairs with positive combined trust, rows < columns (positions in the request), in order of row and column.
 
-    `following` is where the next piece starts, 0 after the last.
+    `following` is the start of the next piece, 0 after the last.
     """
 
     rows: Integers
@@ -32,8 +32,8 @@ class Entries:
 
 
 def entries_among(graph: TrustGraph, devices: Integers, direct_weight: float, piece: int = 0) -> Entries:
-    """The same numbers as `domain.scores.trust_rows` for distinct devices, without the zeros: as many as one message
-    holds, starting at `piece`.
+    """Return the numbers of `domain.scores.trust_rows` for distinct devices, without zeros: one message of them, from
+    `piece` on.
 
     As there, the search from the smaller device of a pair counts, because products multiplied in the opposite order
     may differ in the last bit. A piece holds the pairs of some devices with all larger ones.

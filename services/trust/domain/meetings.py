@@ -1,4 +1,4 @@
-"""Who met whom, where rests overlap in space and time: an interval join, window by window."""
+"""Which carriers met: an interval join of stays that overlap in space and time, window by window."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import scipy  # its parts come when they are first used
+import scipy  # loads its submodules on first use
 
 from services.trust.domain.graph import Floats, Integers
 from services.trust.domain.population import Stays
 
 WINDOW_SECONDS = 3 * 3_600.0
-"""Stays are joined three hours at a time, so that memory follows a window's crowd and not the whole history."""
+"""Stays are joined three hours at a time, so that memory is bounded by a window's stays."""
 CHUNK = 50_000
-"""Stays compared with static places at once."""
+"""Stays compared with static places per block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +40,19 @@ class Encounters:
 
 
 def meetings_within(stays: Stays, radius_metres: float, least_seconds: float = 0.0) -> Meetings:
-    """Every meeting of two different carriers within one set of stays, a < b, lasting `least_seconds` or more."""
+    """Return every meeting of two different carriers in one set of stays, a < b, of at least `least_seconds`."""
     return _join(stays, None, radius_metres, least_seconds)
 
 
 def meetings_between(ones: Stays, others: Stays, radius_metres: float, least_seconds: float = 0.0) -> Meetings:
-    """Every meeting of a carrier of `ones` (a) with a carrier of `others` (b), lasting `least_seconds` or more."""
+    """Return every meeting of a carrier of `ones` (a) with one of `others` (b), of at least `least_seconds`."""
     return _join(ones, others, radius_metres, least_seconds)
 
 
 def spaced_encounters(meetings: Meetings, interval_seconds: float) -> Encounters:
-    """How many meetings of each pair count when the next must start `interval_seconds` after the last counted ended.
+    """Count each pair's meetings, where the next must start `interval_seconds` after the last counted one ended.
 
-    Earliest first, which is also the largest possible number. All pairs advance together, one binary search a round.
+    Greedy from the earliest, which maximises the count. All pairs advance together, one binary search per step.
     """
     if not len(meetings):
         return Encounters(meetings.a, meetings.b, np.zeros(0, dtype=np.int64))
@@ -61,7 +61,7 @@ def spaced_encounters(meetings: Meetings, interval_seconds: float) -> Encounters
     fresh = np.concatenate(([True], (a[1:] != a[:-1]) | (b[1:] != b[:-1])))
     pair, first = np.cumsum(fresh) - 1, np.flatnonzero(fresh)
     origin = start.min()
-    span = stop.max() - origin + interval_seconds + 1.0  # a pair's stretch of the common axis: none reaches the next's
+    span = stop.max() - origin + interval_seconds + 1.0  # each pair has its own stretch of one axis, without overlap
     axis = pair * span + (start - origin)
     times, active, cursor = np.zeros(len(first), dtype=np.int64), np.arange(len(first)), first
     while len(active):
@@ -74,7 +74,7 @@ def spaced_encounters(meetings: Meetings, interval_seconds: float) -> Encounters
 
 
 def visits(stays: Stays, places: Floats, radius_metres: float) -> Encounters:
-    """How many stays of each carrier (b) lay within reach of each of the `places` (a, as row numbers)."""
+    """Count the stays of each carrier (b) within reach of each of the `places` (a, as row numbers)."""
     rows, carriers = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
     if len(places):
         tree = scipy.spatial.KDTree(places)
@@ -92,8 +92,8 @@ def visits(stays: Stays, places: Floats, radius_metres: float) -> Encounters:
 
 def _join(ones: Stays, others: Stays | None, radius: float, least_seconds: float) -> Meetings:
     right = ones if others is None else others
-    nobody = np.zeros(0, dtype=np.int64)
-    parts = [Meetings(nobody, nobody, np.zeros(0), np.zeros(0))]
+    none = np.zeros(0, dtype=np.int64)
+    parts = [Meetings(none, none, np.zeros(0), np.zeros(0))]
     if len(ones) and len(right):
         begin, end = min(ones.start.min(), right.start.min()), max(ones.stop.max(), right.stop.max())
         for k in range(max(1, math.ceil((end - begin) / WINDOW_SECONDS))):
@@ -105,7 +105,7 @@ def _join(ones: Stays, others: Stays | None, radius: float, least_seconds: float
 def _join_window(
     ones: Stays, others: Stays | None, radius: float, least_seconds: float, low: float, high: float
 ) -> Meetings:
-    """Meetings that start in [low, high); one that lasts longer is found by the window in which it starts."""
+    """Return meetings that start in [low, high); the window of the start finds longer ones."""
     left = _present(ones, low, high)
     right, i, j = ones, left, left
     if others is None:

@@ -1,4 +1,4 @@
-"""Every pair's history in a few numbers, in memory, and the trust graph they give at a moment."""
+"""Running sums of all pairs in memory, and the trust graph they give at a moment."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EVIDENCE = (
     "witnessed_weight",
     "reference_at",
 )
-"""What the tables call the columns of an `EvidenceTable`, in its order."""
+"""Table columns of an `EvidenceTable`, in its order."""
 _WHOLE = ("low", "high", "count", "positive_count")
 _FIELDS: dict[str, type[np.generic]] = {
     name: np.int64 if name in _WHOLE else np.float64 for name in ("low", "high", *EVIDENCE)
@@ -44,8 +44,8 @@ _FIELDS: dict[str, type[np.generic]] = {
 class PairSnapshot:
     """All pairs at one version: row k is pair number k + 1, between devices `low[k]` < `high[k]`.
 
-    With priors, pairs that are related but never interacted follow behind, with no evidence. `closeness` and
-    `pseudo_counts` are those of `domain.evidence.Prior`; both are 0 without one.
+    With priors, pairs that are related but never interacted follow, without evidence. `closeness` and `pseudo_counts`
+    are those of `domain.evidence.Prior`; both are 0 without one.
     """
 
     version: int
@@ -64,7 +64,7 @@ class PairSnapshot:
         return float(self.evidence.reference_times.max(initial=0.0))
 
     def direct(self, at: float, parameters: TrustParameters, rule: EvidenceRule) -> Floats:
-        """Direct trust of every pair at `at`."""
+        """Return the direct trust of every pair at `at`."""
         return direct_trust_of(
             self.evidence,
             at,
@@ -75,7 +75,7 @@ class PairSnapshot:
         )
 
     def with_priors(self, priors: Priors) -> PairSnapshot:
-        """These pairs with what their relations are worth, and behind them the related that never interacted."""
+        """Return these pairs with the priors of their relations, followed by related pairs that never interacted."""
         own, theirs = (self.low << 32) | self.high, (priors.low << 32) | priors.high
         order = np.argsort(own)
         place = np.searchsorted(own, theirs, sorter=order)
@@ -96,24 +96,24 @@ class PairSnapshot:
         )
 
     def row_of(self, a: int, b: int) -> int | None:
-        """Row of a pair, if it ever interacted."""
+        """Return the row of a pair, or None if it never interacted."""
         rows = np.flatnonzero((self.low == min(a, b)) & (self.high == max(a, b)))
         return int(rows[0]) if len(rows) else None
 
     def prior_of(self, row: int | None) -> Prior:
-        """What a pair's relations are worth."""
+        """Return the prior of a pair's relations."""
         return NO_PRIOR if row is None else Prior(float(self.closeness[row]), float(self.pseudo_counts[row]))
 
     def evidence_of(self, row: int | None) -> Evidence:
-        """A pair's evidence."""
+        """Return a pair's evidence."""
         return Evidence() if row is None else self.evidence[row]
 
     def replayed(
         self, at: float, pieces: Pieces, begun: Mapping[int, Evidence], parameters: TrustParameters
     ) -> PairSnapshot:
-        """What was known at `at`: pairs that went on after it get the sums of the evidence given instead.
+        """Return the state at `at`: pairs with later evidence get the sums of `pieces` instead.
 
-        begun: rows of pairs that had begun with something of their owners' by then, and what.
+        begun: inherited evidence by row, of pairs that had it by then.
         """
         late = self.evidence.reference_times > at
         then = fold(begun_with(len(self), begun), pieces, parameters)
@@ -121,14 +121,14 @@ class PairSnapshot:
 
 
 def begun_with(size: int, begun: Mapping[int, Evidence]) -> EvidenceTable:
-    """A table of `size` pairs of which some begin with something."""
+    """Return a table of `size` pairs, some with inherited evidence."""
     rows = [row for row in begun if row < size]
     return EvidenceTable.empty(size).with_rows(np.array(rows, dtype=np.int64), tabled([begun[row] for row in rows]))
 
 
 @dataclass(frozen=True, slots=True)
 class Priors:
-    """What relations of pairs are worth as evidence; each pair once, low < high."""
+    """Priors of related pairs; each pair once, low < high."""
 
     low: Integers
     high: Integers
@@ -136,8 +136,8 @@ class Priors:
     pseudo_counts: Floats
 
 
-class PairBook:
-    """The pairs as they stand: grows and changes in place, hands out snapshots that do not."""
+class LivePairs:
+    """The current pairs: changes in place and hands out immutable snapshots."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -150,11 +150,11 @@ class PairBook:
         return self._size
 
     def row(self, low: int, high: int) -> int | None:
-        """Row of a pair."""
+        """Return the row of a pair, or None."""
         return self._row_of.get((low, high))
 
     def take(self, rows: Iterable[tuple[Any, ...]], version: int) -> None:
-        """Adopts rows (number, low, high, then `EVIDENCE`) as of `version`."""
+        """Store rows (number, low, high, then `EVIDENCE`) as of `version`."""
         numbers, *columns = [np.array(column) for column in zip(*rows, strict=True)] or [np.zeros(0, np.int64)]
         if len(numbers):
             places = numbers.astype(np.int64) - 1
@@ -167,15 +167,15 @@ class PairBook:
         self._snapshot = None
 
     def ends(self, rows: Integers) -> tuple[Integers, Integers]:
-        """The devices of some rows."""
+        """Return the devices of some rows."""
         return self._columns["low"][rows], self._columns["high"][rows]
 
     def evidence(self, rows: Integers) -> EvidenceTable:
-        """Evidence of some rows."""
+        """Return the evidence of some rows."""
         return EvidenceTable(*(self._columns[name][rows] for name in EVIDENCE))
 
     def snapshot(self) -> PairSnapshot:
-        """The pairs as they stand now, safe to read from another thread."""
+        """Return the current pairs, safe to read from another thread."""
         if self._snapshot is None:
             table = self.evidence(np.arange(self._size))
             low, high = (self._columns[name][: self._size].copy() for name in ("low", "high"))
@@ -197,17 +197,17 @@ class PairBook:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """Where the ties of a set of pairs go in compressed rows: everything but their values."""
+    """Where the ties of a set of pairs stand in compressed rows: all but their values."""
 
     low: Integers
-    kept: npt.NDArray[np.bool_]
+    retained: npt.NDArray[np.bool_]
     order: Integers
     indptr: Integers
     indices: Integers
 
 
 class GraphBuilder:
-    """Trust graphs of snapshots; sorts ties again only when the set of ties has changed, not when they age."""
+    """Builds trust graphs of snapshots; sorts ties again only when their set changes, not when they age."""
 
     def __init__(self, parameters: TrustParameters, rule: EvidenceRule) -> None:
         self._parameters = parameters
@@ -215,11 +215,11 @@ class GraphBuilder:
         self._shape: _Shape | None = None
 
     def build(self, pairs: PairSnapshot, at: float, size: int) -> TrustGraph:
-        """The graph at `at` over devices 0..size−1 (more, if pairs reach further)."""
+        """Return the graph at `at` over devices 0..size−1 (more, if pairs reach further)."""
         direct = pairs.direct(at, self._parameters, self._rule)
         retained = direct > 0
         shape = self._shape
-        if shape is None or shape.low is not pairs.low or not np.array_equal(shape.kept, retained):
+        if shape is None or shape.low is not pairs.low or not np.array_equal(shape.retained, retained):
             shape = self._shape = _shape(pairs, retained)
         values = direct[retained]
         missing = max(0, size + 1 - len(shape.indptr))
@@ -228,11 +228,11 @@ class GraphBuilder:
         return TrustGraph(indptr, shape.indices, both, self._parameters.paths)
 
 
-def _shape(pairs: PairSnapshot, kept: npt.NDArray[np.bool_]) -> _Shape:
-    low, high = pairs.low[kept], pairs.high[kept]
+def _shape(pairs: PairSnapshot, retained: npt.NDArray[np.bool_]) -> _Shape:
+    low, high = pairs.low[retained], pairs.high[retained]
     rows, columns = np.concatenate((low, high)), np.concatenate((high, low))
     order = np.lexsort((columns, rows))
     size = int(pairs.high.max(initial=-1)) + 1
     indptr = np.zeros(size + 1, dtype=np.int64)
     np.cumsum(np.bincount(rows, minlength=size), out=indptr[1:])
-    return _Shape(pairs.low, kept, order, indptr, columns[order])
+    return _Shape(pairs.low, retained, order, indptr, columns[order])

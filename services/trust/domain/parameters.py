@@ -1,8 +1,8 @@
-"""The numbers trust depends on, in one place. [SCFL] "Social-Aware Clustered Federated Learning", §III-B.
+"""The parameters of trust. [SCFL] "Social-Aware Clustered Federated Learning", §III-B.
 
-Only ω = 0.8 has a published value. The rest are the platform's own choices; `NEUTRAL` leaves each of them out of the
-formula and is what a what-if question gets for the keys it does not give. `EvidenceRule` is what a live registry
-demands of reports on top of the paper (spec §1.3a); what-if and reproduction know nothing of it.
+Only ω = 0.8 has a published value; the other defaults are the platform's. `NEUTRAL` leaves each of them out of the
+formula, for keys that a what-if question omits. `EvidenceRule` holds a live registry's further conditions on reports
+(spec §1.3a); what-if and reproduction do not use it.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ def _require(condition: bool, message: str) -> None:
 class TrustParameters:
     """Parameters of direct and combined trust.
 
-    decay_rate: ξ ≥ 0, per second. Default: evidence halves in 30 days, so that a device silent for a season has to earn
-        its place again while a week's holiday costs 15 %.
-    penalty: ν > 0, weight of a bad interaction against a good one. Default 2: trust is lost faster than it is won, and
-        a pair is positive only while more than two thirds of its recent history is good.
+    decay_rate: ξ ≥ 0, per second. Default: evidence halves in 30 days; a device silent for three months loses its
+        place, while a week's absence costs 15 %.
+    penalty: ν > 0, weight of a bad interaction against a good one. Default 2: a pair's trust is positive only while
+        more than two thirds of its recent history is good.
     full_duration_seconds: D > 0, an interaction this long counts fully, a shorter one in proportion. Default 60 s.
     direct_weight: ω in [0, 1], share of direct trust in the combined one. Default 0.8 [SCFL] §VI.
     paths: which path carries indirect trust. Default the paper's, the best of the shortest.
 
-    Stored evidence (`evidence.py`) depends on ξ and D, which must stay fixed or be followed by a replay of the
-    history; ν, ω and the paths may change at any time.
+    Stored sums (`evidence.py`) depend on ξ and D, whose changes require a replay of the history; ν, ω and the paths may
+    change at any time.
     """
 
     decay_rate: float = math.log(2.0) / (30.0 * DAY_SECONDS)
@@ -48,11 +48,11 @@ class TrustParameters:
     paths: Paths = Paths.SHORTEST
 
     def __post_init__(self) -> None:
-        _require(0 <= self.decay_rate < math.inf, f"decay_rate must be finite and ≥ 0, not {self.decay_rate}")
-        _require(0 < self.penalty < math.inf, f"penalty must be finite and > 0, not {self.penalty}")
+        _require(0 <= self.decay_rate < math.inf, f"decay_rate must be finite and ≥ 0, got {self.decay_rate}")
+        _require(0 < self.penalty < math.inf, f"penalty must be finite and > 0, got {self.penalty}")
         full = self.full_duration_seconds
-        _require(0 < full < math.inf, f"full_duration_seconds must be finite and > 0, not {full}")
-        _require(0 <= self.direct_weight <= 1, f"direct_weight must lie in [0, 1], not {self.direct_weight}")
+        _require(0 < full < math.inf, f"full_duration_seconds must be finite and > 0, got {full}")
+        _require(0 <= self.direct_weight <= 1, f"direct_weight must lie in [0, 1], got {self.direct_weight}")
 
 
 NEUTRAL = TrustParameters(decay_rate=0.0, penalty=1.0, full_duration_seconds=1.0)
@@ -64,12 +64,12 @@ NEUTRAL = TrustParameters(decay_rate=0.0, penalty=1.0, full_duration_seconds=1.0
 class EvidenceRule:
     """What counts as evidence in a live registry, and how much; spec §1.3a.
 
-    prior_weight: κ > 0, how many meetings nothing-known weighs: few observations mean little confidence.
-    witness_cap: in [0, 1), what direct trust the platform's witness alone can lift a pair to.
-    pair_day: units of each sign that count for a pair in one day (UTC); good ones that the platform witnessed apart.
+    prior_weight: κ > 0, weight of the prior at 0, in meetings: few observations give little trust.
+    witness_cap: in [0, 1), the highest direct trust that the platform's witness alone can give a pair.
+    pair_day: units of each sign that count for a pair in one day (UTC), with a separate cap for witnessed good ones.
     reporter_day: negative units of one reporter that count in one day, the newest of them.
-    meeting_window_seconds: how far apart the two ends' times of one meeting may lie.
-    confirm_seconds: how long after a meeting its second report is waited for.
+    meeting_window_seconds: largest difference between the two ends' times of one meeting.
+    confirm_seconds: how long after a meeting its second report may arrive.
 
     A unit is one interaction of full duration.
     """
@@ -84,12 +84,12 @@ class EvidenceRule:
     def __post_init__(self) -> None:
         for name in ("prior_weight", "pair_day", "reporter_day"):
             value = getattr(self, name)
-            _require(0 < value < math.inf, f"{name} must be finite and > 0, not {value}")
+            _require(0 < value < math.inf, f"{name} must be finite and > 0, got {value}")
         for name in ("meeting_window_seconds", "confirm_seconds"):
             value = getattr(self, name)
-            _require(0 <= value < math.inf, f"{name} must be finite and ≥ 0, not {value}")
-        _require(0 <= self.witness_cap < 1, f"witness_cap must lie in [0, 1), not {self.witness_cap}")
+            _require(0 <= value < math.inf, f"{name} must be finite and ≥ 0, got {value}")
+        _require(0 <= self.witness_cap < 1, f"witness_cap must lie in [0, 1), got {self.witness_cap}")
 
 
 LIVE = EvidenceRule()
-"""The rule as the spec gives it."""
+"""The rule with the spec's values."""

@@ -1,4 +1,4 @@
-"""Devices and their movements, column by column: what social relations are derived from."""
+"""Devices and their movements, column by column: the input of social relations."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from services.trust.domain.graph import Floats, Integers
 
 PUBLIC_OWNER = 0
 """Owner of public devices (the municipality)."""
-NOBODY = 0
-"""Carrier of a device that stays put."""
+NO_CARRIER = 0
+"""Carrier of a static device."""
 UNKNOWN_MAKE = 0
-"""Brand and model of a device whose make is not known."""
+"""Brand and model of a device of unknown make."""
 
 
 class InvalidPopulation(InvalidInput):
@@ -27,9 +27,9 @@ class InvalidPopulation(InvalidInput):
 class Population:
     """Profiles of many devices; row k of every column is device `devices[k]`.
 
-    owners: who owns it, `PUBLIC_OWNER` for a public one. kinds: device type code. brands, models: `UNKNOWN_MAKE` where
-    not known. carriers: who or what moves it, an id shared with `Stays`; `NOBODY` for one that stays put. x_metres,
-    y_metres: where one that stays put stands, NaN where not known.
+    owners: owner of each device, `PUBLIC_OWNER` for a public one. kinds: device type code. brands, models:
+    `UNKNOWN_MAKE` where unknown. carriers: who or what moves it, an id shared with `Stays`; `NO_CARRIER` for a static
+    device. x_metres, y_metres: position of a static device, NaN where unknown.
     """
 
     devices: Integers
@@ -42,9 +42,8 @@ class Population:
     y_metres: Floats
 
     def __post_init__(self) -> None:
-        _check_lengths(
-            self.devices, self.owners, self.kinds, self.brands, self.models, self.carriers, self.x_metres, self.y_metres
-        )
+        ids = [self.devices, self.owners, self.kinds, self.brands, self.models, self.carriers]
+        _check_lengths(*ids, self.x_metres, self.y_metres)
         if len(np.unique(self.devices)) < len(self.devices):
             raise InvalidPopulation("a device id occurs more than once; ids must be unique")
 
@@ -58,12 +57,12 @@ class Population:
 
     @property
     def mobile(self) -> npt.NDArray[np.bool_]:
-        """Which devices somebody carries."""
-        return np.not_equal(self.carriers, NOBODY)
+        """Which devices have a carrier."""
+        return np.not_equal(self.carriers, NO_CARRIER)
 
     @property
     def places(self) -> Floats:
-        """Where devices stand, one row (x, y) in metres each; NaN for carried ones and where unknown."""
+        """Positions of devices, one row (x, y) in metres each; NaN for carried ones and where unknown."""
         return np.where(self.mobile[:, None], np.nan, np.column_stack((self.x_metres, self.y_metres)))
 
 
@@ -93,7 +92,7 @@ class Stays:
         return np.column_stack((self.x_metres, self.y_metres))
 
     def of(self, carriers: npt.ArrayLike) -> Stays:
-        """The stays of these carriers only."""
+        """Return the stays of these carriers."""
         chosen = np.isin(self.carriers, np.asarray(carriers))
         return Stays(
             self.carriers[chosen],
@@ -105,7 +104,7 @@ class Stays:
 
 
 def usual_places(population: Population, stays: Stays) -> Floats:
-    """Where every device is usually found: its own place, or its carrier's longest single stay; NaN where unknown."""
+    """Return the usual place of every device: its position, or its carrier's longest single stay; NaN where unknown."""
     places = population.places
     order = np.lexsort((stays.start, -(stays.stop - stays.start), stays.carriers))
     carriers, first = np.unique(stays.carriers[order], return_index=True)
@@ -117,7 +116,7 @@ def usual_places(population: Population, stays: Stays) -> Floats:
 
 
 def pairs_within(labels: npt.NDArray[np.generic], block_pairs: int) -> Iterator[tuple[Integers, Integers]]:
-    """Every pair of positions with equal labels, in blocks of at most `block_pairs` (or one position's pairs)."""
+    """Yield every pair of positions with equal labels, in blocks of at most `block_pairs` (or one position's pairs)."""
     order = np.argsort(labels, kind="stable")
     ranked = labels[order]
     ends = np.searchsorted(ranked, ranked, side="right")
@@ -134,7 +133,7 @@ def pairs_within(labels: npt.NDArray[np.generic], block_pairs: int) -> Iterator[
 
 
 def matches(labels: Integers, wanted: Integers) -> tuple[Integers, Integers]:
-    """All (k, position) with `labels[position] == wanted[k]`: an inner join on equal labels."""
+    """Return all (k, position) with `labels[position] == wanted[k]`: an inner join on equal labels."""
     order = np.argsort(labels, kind="stable")
     ranked = labels[order]
     low, high = np.searchsorted(ranked, wanted, "left"), np.searchsorted(ranked, wanted, "right")
@@ -146,4 +145,4 @@ def matches(labels: Integers, wanted: Integers) -> tuple[Integers, Integers]:
 
 def _check_lengths(*columns: npt.NDArray[np.generic]) -> None:
     if any(column.ndim != 1 for column in columns) or len({len(column) for column in columns}) != 1:
-        raise InvalidPopulation(f"columns must be lists of one length, not of shapes {[c.shape for c in columns]}")
+        raise InvalidPopulation(f"columns must have the same length, got shapes {[c.shape for c in columns]}")

@@ -1,4 +1,4 @@
-"""What the registry remembers: owners, devices, keys, tokens and audit entries, as plain values."""
+"""The nouns of the registry: owners, devices, keys, tokens and audit entries, as plain values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 from coterie.records.enums import DecisionState, DeviceState, InteractionState
 
 KEY_BYTES = 32
-"""Of an Ed25519 and of an X25519 public key."""
+"""Length of an Ed25519 or X25519 public key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a device says of itself."""
+    """A device's description of itself."""
 
     name: str
     kind: str = ""
@@ -79,7 +79,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """An API key as stored: the SHA-256 of its secret and whom it speaks for."""
+    """An API key as stored: the SHA-256 of its secret and its holder."""
 
     id: str
     digest: bytes
@@ -91,10 +91,10 @@ class ApiKey:
     revoked_at: float | None
     expires_at: float | None = None
     link_id: str = ""
-    """Link of the browser it was given to."""
+    """Link of the browser that holds it."""
 
     def works(self, now: float) -> bool:
-        """Whether it is neither revoked nor ended."""
+        """Whether it is neither revoked nor expired."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
@@ -112,7 +112,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A link between a device and a browser of its owner; `claimed_at` 0 while no browser has taken it."""
+    """A link between a device and a browser of its owner; `claimed_at` is 0 until a browser takes it."""
 
     id: str
     device_id: str
@@ -129,7 +129,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What an owner's browser signed for a device, and what became of it."""
+    """A decision that an owner's browser signed for a device, and its state."""
 
     id: str
     device_id: str
@@ -163,18 +163,18 @@ class Basis(StrEnum):
     ADMIN = "admin"
     """An admin imported it."""
     ONE = "one"
-    """One end says it went badly."""
+    """One end reports a bad interaction."""
     BOTH = "both"
-    """Both ends say it went well; the earlier report stands for the meeting."""
+    """Both ends report a good one; the earlier report carries the meeting."""
     HALF = "half"
     """The other report of such a meeting."""
     WAITING = "waiting"
-    """One end says it went well; it does not count until the other says so too."""
+    """One end reports a good one; it does not count until the other end does too."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedInteraction:
-    """An interaction as stored; devices by number, low first; reporter 0 is the platform, or an admin."""
+    """An interaction as stored; devices by number, low first; reporter 0 is the platform or an admin."""
 
     number: int
     reporter: int
@@ -200,7 +200,7 @@ class RecordedInteraction:
 
 @dataclass(frozen=True, slots=True)
 class SocialRelation:
-    """A relation of two devices, by number, and why it holds."""
+    """A relation of two devices, by number, and its reason."""
 
     kind: str
     a: int
@@ -212,9 +212,9 @@ class SocialRelation:
 
 @dataclass(frozen=True, slots=True)
 class Friendship:
-    """Two owners, by number, low first, and how close each says they are, in [0, 1]; 0 = has not said so.
+    """Two owners, by number, low first, and how close each says they are, in [0, 1]; 0 = not declared.
 
-    `since` is when it was last changed. It holds when both have declared it.
+    `since` is when it last changed. It holds when both have declared it.
     """
 
     low: int
@@ -236,7 +236,7 @@ class Friendship:
 
 @dataclass(frozen=True, slots=True)
 class ImportState:
-    """How far an import got."""
+    """Progress of an import."""
 
     name: str
     owner_name: str
@@ -249,7 +249,7 @@ class ImportState:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRow:
-    """A device to create if its name is not known; `owner_name` empty means the import's."""
+    """A device to create if its name is unknown; an empty `owner_name` means the import's owner."""
 
     line: int
     profile: Profile

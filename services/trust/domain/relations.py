@@ -1,4 +1,4 @@
-"""Derives who is socially related to whom from profiles and movement, each relation with its reason.
+"""Derives social relations from profiles and movement, each relation with its reason.
 
 The kinds are those of the social Internet of Things; the rules and their numbers follow the Santander data set (Marche
 et al., "How to exploit the Social Internet of Things", Computer Networks 2020), every open choice a named parameter.
@@ -14,7 +14,7 @@ from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
-import scipy  # its parts come when they are first used
+import scipy  # loads its submodules on first use
 
 from services.kit.errors import InvalidInput
 from services.trust.domain.evidence import NO_PRIOR, Prior
@@ -26,7 +26,7 @@ WIFI_METRES = 400.0
 
 
 class InvalidRelation(InvalidInput):
-    """A relation rule or declaration that makes no sense."""
+    """An invalid relation rule or declaration."""
 
 
 class RelationKind(StrEnum):
@@ -54,7 +54,7 @@ _BECAUSE = {
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """Two related devices (a < b), how strongly (in (0, 1]), and the facts that say why."""
+    """Two related devices (a < b), the strength in (0, 1], and the facts behind it."""
 
     kind: RelationKind
     a: int
@@ -71,7 +71,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Relations:
-    """A block of relations of one kind, column by column; iterating gives `Relation`s."""
+    """A block of relations of one kind, column by column; iterating yields `Relation`s."""
 
     kind: RelationKind
     a: Integers
@@ -99,12 +99,12 @@ class RelationRules:
         Bluetooth 40 m); Wi-Fi by default. Mobile public devices are never co-owned.
     parental_distance_metres: devices of one make are related only farther apart than this (the authors use 2 or
         2.5 km); 0 relates all of them wherever they are. A carried device counts where its carrier stayed longest.
-    contact_radius_metres: how near counts as a meeting; 0.015 of a unit of 4.44 km, the radius of the mobility model.
+    contact_radius_metres: reach of a meeting; 0.015 of a unit of 4.44 km, the radius of the mobility model.
     co_location_meetings: a static and a private mobile device must meet *more* often than this.
     co_work_tasks: common tasks needed.
     social_*: meetings needed between private mobiles, how long each, and the least time from the end of one to the
         start of the next. social_public_*: the same between a public and a private mobile device.
-    block_pairs: most relations in one block, a bound on memory.
+    block_pairs: largest number of relations in one block, a bound on memory.
     """
 
     public_range_metres: float = WIFI_METRES
@@ -132,7 +132,7 @@ DEFAULT_RULES = RelationRules()
 
 @dataclass(frozen=True, slots=True)
 class Joiners:
-    """Who took part in what: device `devices[k]` in task `tasks[k]`; repetitions count once."""
+    """Participation: device `devices[k]` in task `tasks[k]`; repetitions count once."""
 
     devices: Integers
     tasks: Integers
@@ -140,18 +140,18 @@ class Joiners:
 
 @dataclass(frozen=True, slots=True)
 class RelationPriors:
-    """Prior closeness by kind of relation. Off by default, which is the spec exactly.
+    """Prior closeness by kind of relation. Off by default, as in the spec.
 
-    `SUGGESTED` orders the kinds as the social-IoT literature does (co-owned nearest, same make least) and lets about
-    five interactions outweigh the relation.
+    `SUGGESTED` orders the kinds as the social-IoT literature does (co-owned closest, same make least); about five
+    interactions outweigh a relation.
     """
 
     by_kind: Mapping[RelationKind, Prior] = field(default_factory=dict)
 
     def of(self, relations: Iterable[Relation]) -> Prior:
-        """The strongest prior among a pair's relations, its closeness scaled by the relation's strength.
+        """Return the strongest prior among a pair's relations, its closeness scaled by the relation's strength.
 
-        The strongest and not their sum: relations overlap (co-owned devices also meet), and one fact counts once.
+        The maximum and not the sum: relations overlap (co-owned devices also meet), and one fact counts once.
         """
         best = NO_PRIOR
         for relation in relations:
@@ -175,7 +175,7 @@ SUGGESTED = RelationPriors(
 
 
 BEFRIENDED = RelationPriors({RelationKind.FRIENDSHIP: SUGGESTED.by_kind[RelationKind.FRIENDSHIP]})
-"""What counts always: both owners have said that they are friends."""
+"""The prior that always counts: friendship declared by both owners."""
 
 
 def ownership(population: Population, rules: RelationRules = DEFAULT_RULES) -> Iterator[Relations]:
@@ -250,7 +250,7 @@ def social(population: Population, stays: Stays, rules: RelationRules = DEFAULT_
 
 
 def social_public(population: Population, stays: Stays, rules: RelationRules = DEFAULT_RULES) -> Iterator[Relations]:
-    """SOR2: a public and a private mobile device that met `social_public_meetings` times, by their own rule."""
+    """SOR2: a public and a private mobile device that met `social_public_meetings` times, by separate thresholds."""
     walkers = np.flatnonzero(population.mobile & ~population.public)
     vehicles = np.flatnonzero(population.mobile & population.public)
     public, private = (vehicles, population.carriers[vehicles]), (walkers, population.carriers[walkers])
@@ -283,7 +283,7 @@ def friendship(population: Population, owner_a: int, owner_b: int, strength: flo
 def derive(
     population: Population, stays: Stays, joiners: Joiners | None = None, rules: RelationRules = DEFAULT_RULES
 ) -> Iterator[Relations]:
-    """Every derived relation, kind after kind, in blocks."""
+    """Yield every derived relation, kind after kind, in blocks."""
     yield from ownership(population, rules)
     yield from parental(population, stays, rules)
     yield from co_location(population, stays, rules)
@@ -307,7 +307,7 @@ def _block(
 
 
 def _makes(population: Population, stays: Stays, rules: RelationRules) -> tuple[Integers, Integers, Floats]:
-    """Devices of known make (and, if distance matters, known place), sorted by make; the make's number; all places."""
+    """Return devices of known make (and known place, if distance matters) by make; the make's number; all places."""
     places = usual_places(population, stays)
     known = (population.brands != UNKNOWN_MAKE) & (population.models != UNKNOWN_MAKE)
     if rules.parental_distance_metres:
@@ -332,9 +332,9 @@ def _expand(
     others: tuple[Integers, Integers],
     needed: int,
 ) -> Iterator[Relations]:
-    """Relations of all devices at end a with all at end b; an end is (positions of devices, the label each goes by).
+    """Return relations of all devices at end a with all at end b; an end is (positions of devices, their labels).
 
-    Strength n/(n + needed): one half at the threshold, nearing 1 the oftener they met.
+    Strength n/(n + needed): one half at the threshold, approaching 1 with more meetings.
     """
     rows, left = matches(ones[1], pairs.a)
     again, right = matches(others[1], pairs.b[rows])

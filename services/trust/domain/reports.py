@@ -1,4 +1,4 @@
-"""Whether a batch of reported interactions may be recorded; if not, what is wrong with each bad one."""
+"""Validation of a batch of reported interactions, with the fault of each bad one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from services.trust.errors import ForeignInteractions, InvalidInteractions
 PLATFORM = "platform"
 MOST_INTERACTIONS = 10_000
 ALLOWED_SKEW_SECONDS = 300.0
-_LATEST = 4e9  # the year 2096: anything beyond is milliseconds by mistake
+_LATEST = 4e9  # the year 2096: later times are milliseconds by mistake
 # Errors travel in gRPC's trailing metadata, which holds 8 kB.
 _MOST_REASONS = 10
 _MOST_INDEX_CHARACTERS = 3_000
@@ -50,10 +50,10 @@ class Numbered:
 def check(
     reports: Reports, numbers: Mapping[str, int], reporter: str, now: float, lines: Sequence[int] | None = None
 ) -> Numbered:
-    """The devices' numbers, if every report is sound; otherwise an error with the index of each bad one.
+    """Return the devices' numbers if every report is valid; otherwise raise an error with the index of each bad one.
 
-    numbers: of the devices that exist. reporter: the device that reports, or "platform". lines: names bad reports by
-    these (where they stand in a file) instead of their index in the batch.
+    numbers: of the existing devices. reporter: the reporting device, or "platform". lines: places of the reports in a
+    file, which the error then names instead of indices in the batch.
     """
     a = np.array([numbers.get(item, -1) for item in reports.devices_a], dtype=np.int64)
     b = np.array([numbers.get(item, -1) for item in reports.devices_b], dtype=np.int64)
@@ -68,7 +68,7 @@ def check(
 
 def _foreign(reports: Reports, reporter: str) -> dict[int, str]:
     bad = {
-        k: f"reporter {given[:40]!r} is not {reporter}, who reports"
+        k: f"reporter {given[:40]!r} is not the caller {reporter}"
         for k, given in enumerate(reports.reporters)
         if given not in ("", reporter)
     }
@@ -112,23 +112,23 @@ def _bad_texts(reports: Reports) -> dict[int, str]:
         seen: set[str] = set()
         for k, item in enumerate(reports.ids):
             if item in seen:
-                bad.setdefault(k, f"id {item[:40]!r} stands twice in the batch")
+                bad.setdefault(k, f"id {item[:40]!r} occurs twice in the batch")
             elif item in again:
                 seen.add(item)
     return bad
 
 
 def _refusal(
-    error: type[CoterieError], found: Mapping[int, str], size: int, lines: Sequence[int] | None
+    error: type[CoterieError], faults: Mapping[int, str], size: int, lines: Sequence[int] | None
 ) -> CoterieError:
-    bad = found if lines is None else {lines[k]: reason for k, reason in found.items()}
+    bad = faults if lines is None else {lines[k]: reason for k, reason in faults.items()}
     places = sorted(bad)
     sort = "[{}]" if lines is None else "line {}:"
-    told = [f"{sort.format(k)} {bad[k][:120]}" for k in places[:3]]
+    first_faults = [f"{sort.format(k)} {bad[k][:120]}" for k in places[:3]]
     more = f"; and {len(places) - 3} more" if len(places) > 3 else ""
     return error(
-        f"{len(places)} of {size} interactions are bad and none of the batch was recorded; mend these and send it "
-        f"again: {'; '.join(told)}{more}",
+        f"{len(places)} of {size} interactions are bad, so none was recorded; correct these and send the batch "
+        f"again: {'; '.join(first_faults)}{more}",
         details={
             "indices" if lines is None else "lines": _spans(places),
             **{str(k): bad[k][:120] for k in places[:_MOST_REASONS]},
@@ -137,7 +137,7 @@ def _refusal(
 
 
 def _spans(indices: list[int]) -> str:
-    """Ascending indices as `0-3,7`; "…" ends a list too long to send."""
+    """Format ascending indices as `0-3,7`; "…" ends a list too long to send."""
     spans: list[list[int]] = []
     for k in indices:
         if spans and k == spans[-1][1] + 1:

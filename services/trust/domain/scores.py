@@ -1,4 +1,4 @@
-"""Decides how far two devices trust each other: directly, through others, and combined. [SCFL] "Social-Aware Clustered
+"""How far two devices trust each other: directly, through others, and combined. [SCFL] "Social-Aware Clustered
 Federated Learning", §III-B, eqs (1)-(3); exact rules in spec §1.
 
 Direct trust e comes from the pair's own interactions, indirect trust τ from the best of the shortest paths in the
@@ -28,12 +28,12 @@ from services.trust.domain.parameters import TrustParameters
 
 
 class InvalidInteraction(InvalidInput):
-    """An interaction with a negative or non-finite duration, or later than the moment asked about."""
+    """An interaction with a negative or non-finite duration, or later than the requested moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interaction:
-    """One thing two devices did together: good or bad, how long (seconds ≥ 0), when (seconds, any epoch)."""
+    """One interaction of two devices: good or bad, duration (seconds ≥ 0), time (seconds, any epoch)."""
 
     positive: bool
     duration_seconds: float
@@ -78,9 +78,9 @@ def interaction_weight(interaction: Interaction, now: float, parameters: TrustPa
     """min(λ, D)/D · exp(−ξ(now − t_b)) of one interaction, in [0, 1]."""
     duration, at = interaction.duration_seconds, interaction.at
     if not 0 <= duration < math.inf:
-        raise InvalidInteraction(f"duration must be finite and ≥ 0, not {duration}")
+        raise InvalidInteraction(f"duration must be finite and ≥ 0, got {duration}")
     if not 0 <= now - at < math.inf:
-        raise InvalidInteraction(f"an interaction at {at} is later than the moment asked about, {now}, or not finite")
+        raise InvalidInteraction(f"an interaction at {at} is later than the requested moment {now}, or not finite")
     full = parameters.full_duration_seconds
     return min(duration, full) / full * math.exp(-parameters.decay_rate * (now - at))
 
@@ -91,8 +91,8 @@ def indirect_trust(graph: TrustGraph, source: int) -> Floats:
     τ is the product of e along a path with the fewest edges; among equally short paths the largest product (spec A3).
     A longer path never counts, even if its product is larger. [SCFL] eq (2).
 
-    Seen from the other end the same product is multiplied in the opposite order, so τ(n, m) and τ(m, n) of two calls
-    may differ in the last bit; `trust_between` and the matrices always multiply from the smaller index.
+    From the other end the same product is multiplied in the opposite order, so τ(n, m) and τ(m, n) of two calls may
+    differ in the last bit; `trust_between` and the matrices always multiply from the smaller index.
     """
     graph.check(source)
     _, products, _ = search.search_from(graph, source)
@@ -117,7 +117,7 @@ def trust_between(graph: TrustGraph, a: int, b: int, direct_weight: float) -> fl
 
 
 def trust_rows(graph: TrustGraph, participants: Sequence[int] | Integers, direct_weight: float) -> TrustMatrices:
-    """Trust among some devices of a large graph, in the order given; paths may lead through all the others.
+    """Trust among some devices of a large graph, in the order given; paths may lead through all others.
 
     One search per participant; memory O(participants² + devices). Participants must be distinct.
     """
@@ -152,12 +152,12 @@ def direct_row(graph: TrustGraph, source: int) -> Floats:
 def combine(direct: Floats, indirect: Floats, direct_weight: float) -> Floats:
     """α = ω e + (1−ω) τ, elementwise, written so that α = e exactly wherever τ = e (neighbours). [SCFL] eq (3)."""
     if not 0 <= direct_weight <= 1:
-        raise InvalidInput(f"direct_weight must lie in [0, 1], not {direct_weight}")
+        raise InvalidInput(f"direct_weight must lie in [0, 1], got {direct_weight}")
     return direct + (1.0 - direct_weight) * (indirect - direct)
 
 
 def best_path(graph: TrustGraph, a: int, b: int) -> TrustPath | None:
-    """The path behind τ(a, b), from a to b, or None where there is none (a = b, or not connected).
+    """Return the path behind τ(a, b), from a to b, or None without one (a = b, or not connected).
 
     Among equally short paths of equal product, the one whose devices nearest the larger index are smallest.
     """
@@ -178,7 +178,7 @@ def best_path(graph: TrustGraph, a: int, b: int) -> TrustPath | None:
 
 
 def _back_through_three(graph: TrustGraph, low: int, high: int) -> list[int]:
-    """The devices from `high` to `low` on a best path of up to three ties; the fewest ties of equally good ones."""
+    """Return the devices from `high` to `low` on a best path of up to three ties; the shortest of equally good ones."""
     best = [np.zeros(graph.size)]
     best[0][low] = 1.0
     for _ in range(search.MOST_TIES - 1):
@@ -191,7 +191,7 @@ def _back_through_three(graph: TrustGraph, low: int, high: int) -> list[int]:
         others, values = graph.neighbours(devices[-1])
         products = before[others] * values
         if devices[-1] == low or before[devices[-1]] >= products.max(initial=0.0):
-            continue  # as good with a tie less
+            continue  # equally good with one tie less
         devices.append(int(others[np.argmax(products)]))
     return devices
 

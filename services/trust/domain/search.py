@@ -1,9 +1,8 @@
-"""Breadth-first search with the best product per layer: the loop behind indirect trust. [SCFL] eq (2), spec §1.2.
-Beside it the search for the best product of all paths of up to three ties (spec §1.3a).
+"""Breadth-first search with the best product per layer, for indirect trust ([SCFL] eq (2), spec §1.2), and the search
+for the best product of all paths of up to three ties (spec §1.3a).
 
-The loops below are plain Python that numba compiles. Compiling costs about a second and a half, so a question that
-touches few edges is answered by the interpreter until some larger one (or `warm_up`) has made the compiled loops;
-both run the same lines, so the answers are the same bits.
+The loops are plain Python that numba compiles in about 1.5 s, so small questions run in the interpreter until a larger
+one (or `warm_up`) has compiled the loops; both run the same lines and return the same bits.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ import numpy.typing as npt
 from services.trust.domain.graph import Floats, Integers, Paths, TrustGraph
 
 EDGES_WORTH_COMPILING = 50_000
-"""Edge visits above which compiling is quicker than interpreting (about 0.5 µs each)."""
+"""Edge visits above which compiling is faster than interpreting (about 0.5 µs each)."""
 
 MOST_TIES = 3
-"""Of a path that counts where the best path does."""
+"""Longest path when the best path counts, in ties."""
 
 _compiled: dict[Paths, Callable[..., int]] = {}
 _compiling = threading.Lock()
 
 
 def best_products(graph: TrustGraph, sources: Integers, targets: Integers) -> Floats:
-    """τ from every source (rows) to every target (columns); 1 where they are the same device, 0 without a path.
+    """Return τ from every source (rows) to every target (columns); 1 for the same device, 0 without a path.
 
     One search per source, O(devices + ties) each; a search stops at the layer that reaches its last target.
     """
@@ -38,31 +37,30 @@ def best_products(graph: TrustGraph, sources: Integers, targets: Integers) -> Fl
     wanted[targets] = True
     missing = int(wanted.sum())
     hops, products, parents, queue = _blank(graph.size)
+    arrays = (graph.indptr, graph.indices, graph.values)
     for k, source in enumerate(sources):
-        reached = search(
-            graph.indptr, graph.indices, graph.values, source, wanted, missing, hops, products, parents, queue
-        )
+        reached = search(arrays, source, wanted, missing, (hops, products, parents, queue))
         rows[k] = products[targets]
-        seen = queue[:reached]  # only what this search touched has to be wiped
+        seen = queue[:reached]  # only these entries must be reset
         hops[seen], products[seen], parents[seen] = -1, 0.0, -1
     return rows
 
 
 def search_from(graph: TrustGraph, source: int) -> tuple[npt.NDArray[np.int32], Floats, Integers]:
-    """Hops, best product and parent on the best path for every device as seen from `source`; −1, 0, −1 unreached.
+    """Return hops, best product and parent on the best path for every device from `source`; −1, 0, −1 unreached.
 
-    Where the best path counts, a parent is the last device before the end alone: of its own path it may know a better,
-    longer one. `best_path` goes back by what is left of three ties.
+    With `Paths.BEST` a parent is only the last device before the end: a better, longer path may lead to the parent
+    itself. `best_path` walks back by the number of ties left of three.
     """
     search = _search(graph.paths, len(graph.indices))
     hops, products, parents, queue = _blank(graph.size)
     wanted = np.zeros(graph.size, dtype=np.bool_)
-    search(graph.indptr, graph.indices, graph.values, source, wanted, -1, hops, products, parents, queue)
+    search((graph.indptr, graph.indices, graph.values), source, wanted, -1, (hops, products, parents, queue))
     return hops, products, parents
 
 
 def warm_up(paths: Paths = Paths.SHORTEST) -> None:
-    """Compiles the search now rather than during the first large question."""
+    """Compile the search now instead of during the first large question."""
     _compile(paths)
     graph = replace(TrustGraph.from_ties(2, [0], [1], [1.0]), paths=paths)
     both = np.arange(2, dtype=np.int64)
@@ -82,24 +80,26 @@ def _search(paths: Paths, edge_visits: int) -> Callable[..., int]:
 def _compile(paths: Paths) -> Callable[..., int]:
     with _compiling:
         if paths not in _compiled:
-            import numba  # imported here because it takes half a second and most processes never need it
+            import numba  # imported here: it takes 0.5 s and most processes never need it
 
             _compiled[paths] = numba.njit(nogil=True)(_LOOPS[paths])
     return _compiled[paths]
 
 
-def _search_layers(  # type: ignore[no-untyped-def]  # numba types it; Any annotations would say nothing
-    indptr, indices, values, source, wanted, missing, hops, products, parents, queue
+def _search_layers(  # type: ignore[no-untyped-def]  # numba infers the types
+    graph, source, wanted, missing, state
 ):
-    """Fills hops, products, parents and the queue from `source`; returns how many devices were reached.
+    """Fill `state` (hops, products, parents, queue) from `source`; return the number of reached devices.
 
     When layer d is expanded every product in it is final, because all its parents lie in layer d−1: hence one pass.
     Equal products keep the smaller parent, so that the path is the same on every machine. The search ends early once
     `missing` wanted devices are reached and their layer is complete (−1: never).
 
-    A layer is expanded from whichever side has fewer ties: by those in it, or by those not reached yet, each of which
-    looks for its parents. In social networks the few with many ties are reached first, and most others through them.
+    A layer is expanded from the side with fewer ties: from its own devices, or from the unreached ones, each of which
+    looks for its parents. Social networks reach their few hubs first, and most other devices through them.
     """
+    indptr, indices, values = graph
+    hops, products, parents, queue = state
     hops[source] = 0
     products[source] = 1.0
     queue[0] = source
@@ -107,7 +107,7 @@ def _search_layers(  # type: ignore[no-untyped-def]  # numba types it; Any annot
     if wanted[source]:
         missing -= 1
     ties = indptr[source + 1] - indptr[source]  # of the layer
-    left = len(indices) - ties  # of those not reached
+    left = len(indices) - ties  # of the unreached devices
     while start < end < len(hops) and missing != 0:
         layer_end = end
         next_hop = hops[queue[start]] + 1
@@ -156,13 +156,15 @@ def _search_layers(  # type: ignore[no-untyped-def]  # numba types it; Any annot
 
 
 def _search_three(  # type: ignore[no-untyped-def]  # as above
-    indptr, indices, values, source, wanted, missing, hops, products, parents, queue
+    graph, source, wanted, missing, state
 ):
-    """The same of the best paths of up to three ties; `wanted` and `missing` end nothing early.
+    """The same for the best paths of up to three ties; `wanted` and `missing` end nothing early.
 
     With D_k the best product of up to k ties, D_k(v) = max(D_{k−1}(v), max_u D_{k−1}(u)·e(u, v)): only devices whose
-    product the last pass raised have anything to pass on. They pass on what they had before this pass.
+    product the last pass raised have a new product to pass on, which is the one before this pass.
     """
+    indptr, indices, values = graph
+    hops, products, parents, queue = state
     hops[source] = 0
     products[source] = 1.0
     queue[0] = source

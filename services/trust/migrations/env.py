@@ -1,4 +1,4 @@
-"""Runs the migrations on the connection handed over by the kit."""
+"""Run the migrations on the connection that the kit opens."""
 
 from services.kit.database import migration
 from services.trust.tables import metadata

@@ -17,7 +17,7 @@ _TRUTH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no"
 
 @dataclass(frozen=True, slots=True)
 class ReportedInteraction:
-    """One interaction of two devices, named as in the file, and the line it was read from."""
+    """One interaction of two devices, named as in the file, and its line."""
 
     line: int
     a: str
@@ -28,11 +28,11 @@ class ReportedInteraction:
 
 
 def read_interactions(path: Path, *, skip_lines: int = 0) -> Iterator[ReportedInteraction]:
-    """Every interaction of the file in its order, from the line after `skip_lines`."""
-    with open_text(path, source="whoever recorded the interactions") as stream:
+    """Yield every interaction of the file in order, from the line after `skip_lines`."""
+    with open_text(path, source="the source of the recording") as stream:
         header = stream.readline().strip().lower()
         if tuple(field.strip() for field in header.split(",")) != COLUMNS:
-            raise Line(path.name, 1, ()).bad(f"the header must be {','.join(COLUMNS)}, not {header[:80]!r}")
+            raise Line(path.name, 1, ()).bad(f"the header must be {','.join(COLUMNS)}, got {header[:80]!r}")
         stream.seek(0)
         for line in lines(stream, path.name, columns=len(COLUMNS), skip_lines=skip_lines):
             yield _interaction(line)
@@ -41,12 +41,12 @@ def read_interactions(path: Path, *, skip_lines: int = 0) -> Iterator[ReportedIn
 def _interaction(line: Line) -> ReportedInteraction:
     a, b, truth = line.fields[0], line.fields[1], line.fields[2].lower()
     if not a or not b or a == b:
-        raise line.bad(f"an interaction joins two different named devices, not {a!r} and {b!r}")
+        raise line.bad(f"an interaction needs two different named devices, got {a!r} and {b!r}")
     if truth not in _TRUTH:
-        raise line.bad(f"positive must be one of {', '.join(_TRUTH)}, not {line.fields[2]!r}")
+        raise line.bad(f"positive must be one of {', '.join(_TRUTH)}, got {line.fields[2]!r}")
     duration = line.number_at(3, "duration")
     if duration < 0:
-        raise line.bad(f"duration must be ≥ 0 seconds, not {duration}")
+        raise line.bad(f"duration must be ≥ 0 seconds, got {duration}")
     return ReportedInteraction(
         line=line.number, a=a, b=b, positive=_TRUTH[truth], duration_seconds=duration, at=line.number_at(4, "at")
     )

@@ -16,7 +16,7 @@ SOURCE = "https://snap.stanford.edu/data/ego-Facebook.html"
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """An undirected tie and the line it was read from."""
+    """An undirected tie and its line."""
 
     line: int
     a: int
@@ -24,10 +24,10 @@ class Edge:
 
 
 def read_ties(path: Path, *, skip_lines: int = 0, source: str = SOURCE) -> Iterator[Edge]:
-    """Every tie of the file in its order, from the line after `skip_lines`; a tie of a node with itself is an error."""
+    """Yield every tie of the file in order, from the line after `skip_lines`; a tie within one node is an error."""
     with open_text(path, source=source) as stream:
         for line in lines(stream, path.name, columns=2, separator=None, header=False, skip_lines=skip_lines):
             tie = Edge(line.number, line.integer(0, "node"), line.integer(1, "node"))
             if tie.a < 0 or tie.b < 0 or tie.a == tie.b:
-                raise line.bad(f"a tie joins two different nodes numbered from 0, not {tie.a} and {tie.b}")
+                raise line.bad(f"a tie needs two different nodes numbered from 0, got {tie.a} and {tie.b}")
             yield tie

@@ -1,4 +1,4 @@
-"""Messages of the wire to and from the registry's own values."""
+"""gRPC messages to and from the registry's records."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ from services.trust.domain.records import (
 
 
 def owner(value: Owner) -> pb.Owner:
-    """An owner for the wire."""
     return pb.Owner(
         id=value.id, name=value.name, created_at=value.created_at, sharing=value.sharing, public=value.public
     )
 
 
 def device(value: Device) -> pb.Device:
-    """A device for the wire."""
     profile = value.profile
     place, able = profile.location, profile.capabilities
     return pb.Device(
@@ -52,7 +50,6 @@ def device(value: Device) -> pb.Device:
 
 
 def read_profile(message: pb.Device) -> Profile:
-    """What a device says of itself."""
     return Profile(
         name=message.name,
         kind=message.kind,
@@ -64,24 +61,20 @@ def read_profile(message: pb.Device) -> Profile:
 
 
 def read_location(message: pb.Location) -> Location:
-    """A location from the wire."""
     return Location(message.x_metres, message.y_metres)
 
 
 def read_capabilities(message: pb.Capabilities) -> Capabilities:
-    """Capabilities from the wire."""
     return Capabilities(
         message.seconds_per_sample, message.link_class, message.seconds_per_megabyte, message.memory_bytes
     )
 
 
 def read_keys(message: pb.Device | pb.RotateKeysRequest) -> PublicKeys:
-    """Public keys from the wire."""
     return PublicKeys(message.signing_key, message.sealing_key)
 
 
 def principal(value: ApiKey) -> pb.Principal:
-    """Who holds a key, for the wire."""
     return pb.Principal(
         role=number(PrincipalRole(value.role)),
         subject=value.subject,
@@ -93,7 +86,6 @@ def principal(value: ApiKey) -> pb.Principal:
 
 
 def key_info(value: ApiKey) -> pb.KeyInfo:
-    """A key without its secret, for the wire."""
     return pb.KeyInfo(
         id=value.id,
         principal=principal(value),
@@ -104,7 +96,6 @@ def key_info(value: ApiKey) -> pb.KeyInfo:
 
 
 def audit_entry(value: AuditEntry) -> pb.AuditEntry:
-    """A line of the audit log for the wire."""
     return pb.AuditEntry(
         number=value.number,
         at=value.at,

@@ -15,7 +15,7 @@ from services.trust.usecases.pairing import Links
 
 
 class LinksServicer(rpc.LinksServicer):
-    """Owners' browsers and their decisions."""
+    """Links to owners' browsers, and their decisions."""
 
     def __init__(self, links: Links) -> None:
         self._links = links

@@ -25,13 +25,13 @@ from services.trust.usecases.scores import Scores
 
 
 class TrustServicer(rpc.TrustServicer):
-    """Interactions, relations and the trust made of them."""
+    """Interactions, relations and trust."""
 
     def __init__(
         self,
         recording: Recording,
         scores: Scores,
-        chronicles: TrustHistory,
+        history: TrustHistory,
         graphs: Graphs,
         relations: SocialRelations,
         imports: Imports,
@@ -39,7 +39,7 @@ class TrustServicer(rpc.TrustServicer):
     ) -> None:
         self._recording = recording
         self._scores = scores
-        self._chronicles = chronicles
+        self._history = history
         self._graphs = graphs
         self._relations = relations
         self._imports = imports
@@ -56,9 +56,9 @@ class TrustServicer(rpc.TrustServicer):
 
     async def ListInteractions(self, request: pb.ListInteractionsRequest, context: Any) -> pb.ListInteractionsReply:
         page = read_page(request.limit, request.cursor, NUMBER)
-        result, named = await self._chronicles.interactions(request.device_a, request.device_b, page)
+        result, named = await self._history.interactions(request.device_a, request.device_b, page)
         return pb.ListInteractionsReply(
-            interactions=[social.interaction(item, named, *self._chronicles.terms()) for item in result],
+            interactions=[social.interaction(item, named, *self._history.terms()) for item in result],
             next_cursor=next_cursor(result, page.limit, lambda item: str(item.number)),
         )
 
@@ -106,7 +106,7 @@ class TrustServicer(rpc.TrustServicer):
 
     async def GetDeclared(self, request: pb.GetDeclaredRequest, context: Any) -> pb.GetDeclaredReply:
         result = await self._relations.declared(request.device_ids)
-        rows, columns, strengths = zip(*result.said, strict=True) if result.said else ((), (), ())
+        rows, columns, strengths = zip(*result.declarations, strict=True) if result.declarations else ((), (), ())
         return pb.GetDeclaredReply(owners=result.owners, rows=rows, columns=columns, strengths=strengths)
 
     async def GetGraph(self, request: pb.GetGraphRequest, context: Any) -> pb.TrustGraph:
@@ -114,14 +114,14 @@ class TrustServicer(rpc.TrustServicer):
         return pb.TrustGraph(devices=map(messages.device, nodes), ties=map(social.tie, ties), at=at)
 
     async def GetHistory(self, request: pb.GetHistoryRequest, context: Any) -> pb.GetHistoryReply:
-        result = await self._chronicles.history(
+        result = await self._history.history(
             request.device_a, request.device_b, request.since, request.until, request.points
         )
         return pb.GetHistoryReply(points=map(social.point, result))
 
     async def ListLosses(self, request: pb.ListLossesRequest, context: Any) -> pb.ListLossesReply:
-        result, named = await self._chronicles.losses(request.device_id, request.since, request.limit)
-        return pb.ListLossesReply(losses=[social.loss(item, named, *self._chronicles.terms()) for item in result])
+        result, named = await self._history.losses(request.device_id, request.since, request.limit)
+        return pb.ListLossesReply(losses=[social.loss(item, named, *self._history.terms()) for item in result])
 
     async def Import(self, request_iterator: AsyncIterator[pb.ImportChunk], context: Any) -> pb.ImportReply:
         header, public, chunks = await social.read_import(request_iterator)

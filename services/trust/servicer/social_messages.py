@@ -1,4 +1,4 @@
-"""Messages of the social memory to and from its own values."""
+"""Messages of the Trust service to and from the registry's records."""
 
 from __future__ import annotations
 
@@ -47,7 +47,6 @@ def read_reports(items: Sequence[pb.Interaction]) -> Reports:
 def interaction(
     value: RecordedInteraction, named: Mapping[int, Entry], now: float, rule: EvidenceRule
 ) -> pb.Interaction:
-    """A recorded interaction for the wire."""
     return pb.Interaction(
         id=value.id,
         device_a=named[value.low].id,
@@ -63,7 +62,6 @@ def interaction(
 
 
 def relation(value: SocialRelation, a: str, b: str) -> pb.Relation:
-    """A relation of two named devices for the wire."""
     return pb.Relation(
         kind=number(kinds.name(value.kind)),
         a=a,
@@ -76,7 +74,7 @@ def relation(value: SocialRelation, a: str, b: str) -> pb.Relation:
 
 
 def declared(value: Friendship, a: str, b: str, strength: float) -> pb.Relation:
-    """What an owner just declared, for the wire."""
+    """Convert an owner's new declaration."""
     return pb.Relation(
         kind=number(RelationKind.FRIENDSHIP),
         a=a,
@@ -88,10 +86,10 @@ def declared(value: Friendship, a: str, b: str, strength: float) -> pb.Relation:
     )
 
 
-def friendship(value: Friendship, mine: int, a: str, b: str) -> pb.Relation:
-    """A friendship as owner `a`, with the number `mine`, sees it, for the wire."""
+def friendship(value: Friendship, own_number: int, a: str, b: str) -> pb.Relation:
+    """Convert a friendship as owner `a`, with number `own_number`, sees it."""
     own, other = value.low_strength, value.high_strength
-    if mine != value.low:
+    if own_number != value.low:
         own, other = other, own
     because = "declared by both" if own and other else "waits for the other owner" if own else "waits for this owner"
     return pb.Relation(
@@ -106,7 +104,6 @@ def friendship(value: Friendship, mine: int, a: str, b: str) -> pb.Relation:
 
 
 def explanation(value: Explanation, device_a: str, device_b: str) -> pb.TrustExplanation:
-    """Trust of a pair with its reasons for the wire."""
     return pb.TrustExplanation(
         device_a=device_a,
         device_b=device_b,
@@ -128,7 +125,6 @@ def explanation(value: Explanation, device_a: str, device_b: str) -> pb.TrustExp
 
 
 def trust_rule(parameters: TrustParameters, rule: EvidenceRule) -> pb.TrustRule:
-    """The registry's settings for the wire."""
     rate = parameters.decay_rate
     return pb.TrustRule(
         halving_days=math.log(2.0) / rate / DAY_SECONDS if rate else 0.0,
@@ -145,12 +141,10 @@ def trust_rule(parameters: TrustParameters, rule: EvidenceRule) -> pb.TrustRule:
 
 
 def peer(value: Peer) -> pb.Peer:
-    """A peer for the wire."""
     return pb.Peer(device_id=value.device_id, direct=value.direct, indirect=value.indirect, trust=value.trust)
 
 
 def matrix(value: Entries, device_ids: Sequence[str], at: float, direct_weight: float) -> pb.TrustMatrix:
-    """Trust among devices for the wire."""
     return pb.TrustMatrix(
         device_ids=device_ids,
         at=at,
@@ -164,7 +158,6 @@ def matrix(value: Entries, device_ids: Sequence[str], at: float, direct_weight: 
 
 
 def tie(value: Tie) -> pb.Tie:
-    """A tie for the wire."""
     return pb.Tie(
         device_a=value.device_a,
         device_b=value.device_b,
@@ -174,12 +167,10 @@ def tie(value: Tie) -> pb.Tie:
 
 
 def point(value: Point) -> pb.HistoryPoint:
-    """A point of a history for the wire."""
     return pb.HistoryPoint(at=value.at, direct=value.direct, count=value.count)
 
 
 def loss(value: Loss, named: Mapping[int, Entry], now: float, rule: EvidenceRule) -> pb.Loss:
-    """A loss of trust for the wire."""
     return pb.Loss(
         device_a=named[value.low].id,
         device_b=named[value.high].id,
@@ -190,7 +181,7 @@ def loss(value: Loss, named: Mapping[int, Entry], now: float, rule: EvidenceRule
 
 
 async def read_import(stream: AsyncIterator[pb.ImportChunk]) -> tuple[ImportState, bool, AsyncIterator[Chunk]]:
-    """The header an import begins with, whether its owner is public, and its chunks of rows."""
+    """Return the header of an import, whether its owner is public, and its chunks of rows."""
     first = pb.ImportChunk()
     async for message in stream:
         first = message
@@ -236,7 +227,6 @@ def _read_relation(line: int, message: pb.Relation) -> RelationRow:
 
 
 def import_state(value: ImportState) -> pb.ImportReply:
-    """How far an import got, for the wire."""
     return pb.ImportReply(
         last_line=value.last_line,
         devices=value.devices,

@@ -1,4 +1,4 @@
-"""The audit log in the database: written in the transaction of the act itself, chained by hashes, never changed."""
+"""The audit log in the database: hash-chained, written in the transaction of the act, never changed."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _HEAD = sa.select(*columns(AuditHead, audit_head))
 
 
 async def note(tx: Tx, at: float, act: str, thing: str, remark: str = "") -> None:
-    """Writes that the present caller did `act` to `thing`.
+    """Record that the current caller did `act` to `thing`.
 
-    The chain's head is locked until the transaction ends, one writer at a time on either database: write the note last,
-    so that nobody holds the head and waits for something else.
+    The chain's head is locked until the transaction ends, one writer at a time on either database: call this last, so
+    that no transaction waits for another lock while it holds the head.
     """
     caller = current_principal()
     head = await _head(tx, lock=True)
@@ -44,7 +44,7 @@ async def note(tx: Tx, at: float, act: str, thing: str, remark: str = "") -> Non
 
 
 async def read_head(tx: Tx) -> AuditHead:
-    """The end of the chain."""
+    """Return the end of the chain."""
     return await _head(tx, lock=False)
 
 
@@ -53,7 +53,7 @@ async def _head(tx: Tx, *, lock: bool) -> AuditHead:
 
 
 async def stream(tx: Tx) -> AsyncIterator[list[tuple[AuditEntry, str]]]:
-    """Every entry in order with its stored hash, some at a time."""
+    """Yield every entry in order with its stored hash, in batches."""
     number = 0
     while True:
         query = sa.select(*_COLUMNS, audit.c.hash).where(audit.c.number > number).order_by(audit.c.number)
@@ -65,7 +65,7 @@ async def stream(tx: Tx) -> AsyncIterator[list[tuple[AuditEntry, str]]]:
 
 
 async def page(tx: Tx, wanted: Page, subject: str, act: str) -> list[AuditEntry]:
-    """Entries, newest first, of one subject and one act unless these are empty."""
+    """List entries, newest first, of one subject and one act unless these are empty."""
     query = sa.select(*_COLUMNS).order_by(audit.c.number.desc()).limit(wanted.limit)
     if wanted.cursor:
         query = query.where(audit.c.number < int(wanted.cursor))

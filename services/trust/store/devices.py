@@ -18,13 +18,13 @@ _BY_IDS = _QUERY.where(devices.c.id.in_(sa.bindparam("ids", expanding=True)))
 
 
 async def add(tx: Tx, device: Device, owner_number: int) -> bool:
-    """Adds a device unless its id, signing key or name within its owner is taken; whether it did."""
+    """Add a device unless its id, signing key or name within its owner is taken; return whether it was added."""
     statement = inserting(tx, devices).on_conflict_do_nothing()
     return bool((await tx.execute(statement, _columns(device, owner_number))).rowcount)
 
 
 async def add_many(tx: Tx, new: Sequence[tuple[Device, int]]) -> int:
-    """Adds devices, each with its owner's number, as far as `add` would; how many."""
+    """Add devices, each with its owner's number, where `add` would; return how many."""
     if not new:
         return 0
     before = await _count(tx)
@@ -52,22 +52,19 @@ def _columns(device: Device, owner_number: int) -> dict[str, Any]:
 
 
 async def by_id(tx: Tx, device_id: str) -> Device | None:
-    """The device with that id."""
     return await _one(tx, devices.c.id == device_id)
 
 
 async def by_signing_key(tx: Tx, signing_key: bytes) -> Device | None:
-    """The device with that signing key."""
     return await _one(tx, devices.c.signing_key == signing_key)
 
 
 async def by_name(tx: Tx, owner_number: int, name: str) -> Device | None:
-    """An owner's device with that name."""
     return await _one(tx, (devices.c.owner_number == owner_number) & (devices.c.name == name))
 
 
 async def by_ids(tx: Tx, device_ids: Sequence[str]) -> dict[str, Device]:
-    """The devices among `device_ids` that exist, by id."""
+    """Return the devices among `device_ids` that exist, by id."""
     result: dict[str, Device] = {}
     for part in batches(device_ids):
         result.update((row.id, _device(row)) for row in await tx.execute(_BY_IDS, {"ids": list(part)}))
@@ -75,7 +72,7 @@ async def by_ids(tx: Tx, device_ids: Sequence[str]) -> dict[str, Device]:
 
 
 async def by_numbers(tx: Tx, numbers: Sequence[int]) -> list[Device]:
-    """The devices with these numbers, in order of number."""
+    """Return the devices with these numbers, in order of number."""
     result: list[Device] = []
     for part in batches(numbers):
         query = _QUERY.where(devices.c.number.in_(part))
@@ -84,7 +81,7 @@ async def by_numbers(tx: Tx, numbers: Sequence[int]) -> list[Device]:
 
 
 async def named(tx: Tx, names: Sequence[str]) -> list[tuple[int, str, int]]:
-    """Number, name and owner's number of every device with one of these names."""
+    """Return number, name and owner's number of every device with one of these names."""
     result: list[tuple[int, str, int]] = []
     for part in batches(names):
         query = sa.select(devices.c.number, devices.c.name, devices.c.owner_number)
@@ -94,24 +91,23 @@ async def named(tx: Tx, names: Sequence[str]) -> list[tuple[int, str, int]]:
 
 
 async def numbers_of(tx: Tx, owner_number: int) -> list[int]:
-    """Numbers of an owner's devices."""
     query = sa.select(devices.c.number).where(devices.c.owner_number == owner_number)
     return list((await tx.execute(query)).scalars())
 
 
 async def all_numbers(tx: Tx, most: int) -> list[int]:
-    """Numbers of the first `most` devices."""
+    """Return the numbers of the first `most` devices."""
     query = sa.select(devices.c.number).order_by(devices.c.number).limit(most)
     return list((await tx.execute(query)).scalars())
 
 
 async def entries_by_id(tx: Tx, device_ids: Sequence[str]) -> list[tuple[int, str, int]]:
-    """Number, id and owner's number of the devices that exist."""
+    """Return number, id and owner's number of the devices that exist."""
     return await _entries(tx, devices.c.id, device_ids)
 
 
 async def entries_by_number(tx: Tx, numbers: Sequence[int]) -> list[tuple[int, str, int]]:
-    """The same, found by number."""
+    """Return the same by number."""
     return await _entries(tx, devices.c.number, numbers)
 
 
@@ -125,7 +121,7 @@ async def _entries(tx: Tx, column: sa.Column[Any], wanted: Sequence[Any]) -> lis
 
 
 async def page(tx: Tx, wanted: Page, owner_id: str, state: DeviceState) -> list[Device]:
-    """Devices in order of id, of one owner and in one state unless these are empty."""
+    """List devices in order of id, of one owner and in one state unless these are empty."""
     query = _QUERY.where(devices.c.id > wanted.cursor).order_by(devices.c.id).limit(wanted.limit)
     if owner_id:
         query = query.where(owners.c.id == owner_id)
@@ -135,12 +131,12 @@ async def page(tx: Tx, wanted: Page, owner_id: str, state: DeviceState) -> list[
 
 
 async def set_profile(tx: Tx, device_id: str, profile: Profile) -> None:
-    """Replaces a device's profile."""
+    """Replace a device's profile."""
     await tx.execute(sa.update(devices).where(devices.c.id == device_id).values(_profile_columns(profile)))
 
 
 async def set_keys(tx: Tx, device: Device, keys: PublicKeys, token_id: str) -> bool:
-    """Gives a device new keys unless they changed since `device` was read; whether it did."""
+    """Set a device's keys unless they changed since `device` was read; return whether they were set."""
     statement = (
         sa.update(devices)
         .where(devices.c.id == device.id, devices.c.key_version == device.key_version)
@@ -150,12 +146,11 @@ async def set_keys(tx: Tx, device: Device, keys: PublicKeys, token_id: str) -> b
 
 
 async def revoke(tx: Tx, device_id: str) -> None:
-    """Marks a device revoked."""
     await tx.execute(sa.update(devices).where(devices.c.id == device_id).values(state=DeviceState.REVOKED))
 
 
 async def set_last_seen(tx: Tx, seen: Mapping[str, float]) -> None:
-    """Writes down when devices were last heard of."""
+    """Store the times of devices' last heartbeats."""
     statement = (
         sa.update(devices)
         .where(devices.c.id == sa.bindparam("device"), devices.c.last_seen_at < sa.bindparam("at"))

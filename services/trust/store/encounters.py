@@ -1,4 +1,4 @@
-"""Tallies of meetings and common tasks in the database, and what they are counted from."""
+"""Tallies of meetings and common tasks in the database, and the reports they count."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BASES = (Basis.BOTH, Basis.ADMIN)
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A report that may make two devices related: a meeting, or work in the task that its id begins with."""
+    """A report that may relate two devices: a meeting, or work in the task that its id begins with."""
 
     pair: int
     low: int
@@ -37,7 +37,7 @@ _TALLIES = sa.select(encounters).where(encounters.c.pair.in_(sa.bindparam("pairs
 
 
 async def tallies(tx: Tx, numbers: Sequence[int]) -> dict[tuple[int, str], Tally]:
-    """What is remembered of these pairs, by number and kind."""
+    """Return the tallies of these pairs, by number and kind."""
     result: dict[tuple[int, str], Tally] = {}
     for part in batches(numbers):
         for row in await tx.execute(_TALLIES, {"pairs": list(part)}):
@@ -46,7 +46,7 @@ async def tallies(tx: Tx, numbers: Sequence[int]) -> dict[tuple[int, str], Tally
 
 
 async def keep(tx: Tx, changed: Mapping[tuple[int, str], Tally]) -> None:
-    """Remembers tallies."""
+    """Store tallies."""
     rows = [
         {
             "pair": pair,
@@ -62,7 +62,7 @@ async def keep(tx: Tx, changed: Mapping[tuple[int, str], Tally]) -> None:
 
 
 async def forget(tx: Tx, kinds: Sequence[str], device: int | None = None) -> dict[tuple[int, int, str], float]:
-    """Forgets tallies and derived relations of these kinds, of one device or of all; since when each of them held."""
+    """Delete tallies and derived relations of these kinds, of one device or of all; return since when each held."""
     counted = sa.delete(encounters).where(encounters.c.kind.in_(list(kinds)))
     derived = (relations.c.source == "derived") & relations.c.kind.in_(list(kinds))
     if device is not None:
@@ -77,9 +77,9 @@ async def forget(tx: Tx, kinds: Sequence[str], device: int | None = None) -> dic
 
 
 async def relate(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
-    """Stores derived relations, a stronger one in the place of the same; what was imported stays as it is.
+    """Store derived relations, a stronger one instead of the same; imported ones stay.
 
-    A changed row gets a new number, by which caches know that relations changed; it holds since it first did.
+    A changed row gets a new number, by which caches notice the change; its `since` stays.
     """
     key = sa.tuple_(relations.c.low, relations.c.high, relations.c.kind)
     for part in batches(rows, 300):
@@ -100,7 +100,7 @@ async def relate(tx: Tx, rows: Sequence[dict[str, Any]]) -> None:
 
 
 async def standings(tx: Tx, numbers: Sequence[int]) -> dict[int, Standing]:
-    """What devices are to the rules, by number."""
+    """Return the properties of devices that the rules use, by number."""
     result: dict[int, Standing] = {}
     query = sa.select(devices.c.number, devices.c.x_metres, owners.c.public).join(
         owners, owners.c.number == devices.c.owner_number
@@ -112,7 +112,7 @@ async def standings(tx: Tx, numbers: Sequence[int]) -> dict[int, Standing]:
 
 
 async def history(tx: Tx, kinds: Sequence[RelationKind], device: int | None = None) -> list[Report]:
-    """Every report that counts for these kinds, of one device or of all, in the order of their times."""
+    """Return every report that counts for these kinds, of one device or of all, in order of time."""
     chosen: list[sa.ColumnElement[bool]] = []
     if set(kinds) - {RelationKind.CO_WORK}:
         chosen.append(sa.and_(interactions.c.kind == MEETING, interactions.c.basis.in_(_BASES)))
@@ -120,7 +120,7 @@ async def history(tx: Tx, kinds: Sequence[RelationKind], device: int | None = No
         chosen.append(sa.and_(interactions.c.basis == Basis.PLATFORM, interactions.c.positive))
     if not chosen:
         return []
-    counted = interactions.c.counted_seconds  # of a meeting that both ends reported, the shorter of their durations
+    counted = interactions.c.counted_seconds  # the shorter of both ends' durations
     seconds = sa.case((counted > 0, counted), else_=interactions.c.duration_seconds)
     query = (
         sa.select(
@@ -140,7 +140,7 @@ async def history(tx: Tx, kinds: Sequence[RelationKind], device: int | None = No
 
 
 async def is_empty(tx: Tx) -> bool:
-    """Whether nothing was ever counted though there is something to count: the tables are of an earlier version."""
+    """Whether nothing was ever counted although reports exist: an earlier version wrote the tables."""
     counted = sa.select(encounters.c.pair).limit(1)
     reported = sa.select(interactions.c.number).where(
         (interactions.c.kind == MEETING) | ((interactions.c.basis == Basis.PLATFORM) & interactions.c.positive)

@@ -1,4 +1,4 @@
-"""Forgetting a device in the database: everything about it but its numbers and its id."""
+"""Erasing a device in the database: everything about it except its numbers and its id."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _NOWHERE = {"x_metres": None, "y_metres": None, "signing_key": None, "sealing_ke
 
 
 async def forget_profile(tx: Tx, device_id: str) -> None:
-    """Leaves a revoked device with its id for a name, no profile, no public keys and no API keys."""
+    """Replace a revoked device's name by its id, and delete its profile, public keys and API keys."""
     bare = {"name": device_id, "state": DeviceState.REVOKED, **_NOTHING, **_UNKNOWN, **_NOWHERE}
     await tx.execute(sa.update(devices).where(devices.c.id == device_id).values(bare))
     await tx.execute(sa.delete(keys).where(keys.c.subject == device_id))
 
 
 async def forget_ties(tx: Tx, device: int) -> None:
-    """Forgets what a device did with others. Whoever calls holds the lock of `store.social`.
+    """Delete what a device did with others. The caller holds the lock of `store.social`.
 
-    The rows of its pairs stay, empty, since pairs are numbered without gaps.
+    The rows of its pairs stay, empty, because pair numbers have no gaps.
     """
     own = (pairs.c.low == device) | (pairs.c.high == device)
     numbers = sa.select(pairs.c.number).where(own)
@@ -51,13 +51,13 @@ async def forget_ties(tx: Tx, device: int) -> None:
 
 
 async def is_bare(tx: Tx, owner: int) -> bool:
-    """Whether all devices of an owner are forgotten."""
+    """Whether all devices of an owner are erased."""
     named = (devices.c.owner_number == owner) & (devices.c.name != devices.c.id)
     return (await tx.execute(sa.select(devices.c.number).where(named).limit(1))).first() is None
 
 
 async def forget_owner(tx: Tx, owner: int) -> None:
-    """Leaves an owner with its id for a name: its friendships, its records with others and its tokens go."""
+    """Replace an owner's name by its id, and delete its friendships, records with others and tokens."""
     for table in (friendships, owner_records):
         await tx.execute(sa.delete(table).where((table.c.low == owner) | (table.c.high == owner)))
     await tx.execute(sa.delete(tokens).where(tokens.c.owner_number == owner))

@@ -14,33 +14,32 @@ from services.trust.domain.records import ApiKey, Token
 from services.trust.tables import keys, owners, tokens
 
 _COLUMNS = columns(ApiKey, keys)
-# Made once: keys are asked for with every call that a gateway has not seen lately.
+# Compiled once: every call with a key that is not cached runs it.
 _BY_IDS: sa.Select[Any] = sa.select(*_COLUMNS).where(keys.c.id.in_(sa.bindparam("ids", expanding=True)))
 
 
 async def add(tx: Tx, key: ApiKey) -> None:
-    """Adds a key."""
     await tx.execute(sa.insert(keys), asdict(key))
 
 
 async def by_id(tx: Tx, key_id: str) -> ApiKey | None:
-    """The key with that id, revoked or not: one indexed read."""
+    """Return the key with that id, revoked or not: one indexed read."""
     return (await by_ids(tx, [key_id])).get(key_id)
 
 
 async def by_ids(tx: Tx, key_ids: Sequence[str]) -> dict[str, ApiKey]:
-    """Those of the keys that there are, revoked or not: one indexed read."""
+    """Return the existing keys of these, revoked or not: one indexed read."""
     return {key.id: key for key in await fetch_all(tx, _BY_IDS, ApiKey, {"ids": list(key_ids)})}
 
 
 async def by_name(tx: Tx, role: str, name: str) -> list[ApiKey]:
-    """Every key ever made for that role and name."""
+    """List every key ever made for that role and name."""
     query = sa.select(*_COLUMNS).where(keys.c.role == role, keys.c.name == name)
     return await fetch_all(tx, query, ApiKey)
 
 
 async def page(tx: Tx, wanted: Page, roles: Sequence[str], subject: str = "") -> list[ApiKey]:
-    """Keys of these roles, or of one subject, in order of id."""
+    """List keys of these roles, or of one subject, in order of id."""
     query = sa.select(*_COLUMNS).where(keys.c.id > wanted.cursor, keys.c.role.in_(roles))
     if subject:
         query = query.where(keys.c.subject == subject)
@@ -48,7 +47,7 @@ async def page(tx: Tx, wanted: Page, roles: Sequence[str], subject: str = "") ->
 
 
 async def end(tx: Tx, key_id: str, at: float) -> None:
-    """Lets a key end then, unless it ends before."""
+    """Let a key expire at `at`, unless it expires earlier."""
     c = keys.c
     await tx.execute(
         _live().where(c.id == key_id, sa.or_(c.expires_at.is_(None), c.expires_at > at)).values(expires_at=at)
@@ -56,7 +55,7 @@ async def end(tx: Tx, key_id: str, at: float) -> None:
 
 
 async def live_count(tx: Tx, role: str, now: float) -> int:
-    """How many keys of a role work."""
+    """Return the number of valid keys of a role."""
     c = keys.c
     going_on = sa.or_(c.expires_at.is_(None), c.expires_at > now)
     query = sa.select(sa.func.count()).where(c.role == role, c.revoked_at.is_(None), going_on)
@@ -64,12 +63,10 @@ async def live_count(tx: Tx, role: str, now: float) -> int:
 
 
 async def revoke(tx: Tx, key_id: str, at: float) -> None:
-    """Stops a key."""
     await tx.execute(_live().where(keys.c.id == key_id).values(revoked_at=at))
 
 
 async def revoke_subject(tx: Tx, subject: str, at: float) -> None:
-    """Stops every key of a subject."""
     await tx.execute(_live().where(keys.c.subject == subject).values(revoked_at=at))
 
 
@@ -78,7 +75,6 @@ def _live() -> sa.Update:
 
 
 async def add_token(tx: Tx, token: Token, created_at: float) -> None:
-    """Adds an enrolment token."""
     await tx.execute(
         sa.insert(tokens),
         {
@@ -93,7 +89,7 @@ async def add_token(tx: Tx, token: Token, created_at: float) -> None:
 
 
 async def token_for_update(tx: Tx, token_id: str) -> Token | None:
-    """The token with that id, held until the transaction ends."""
+    """Return the token with that id, locked until the transaction ends."""
     query = (
         sa.select(*columns(Token, tokens, owner_id=owners.c.id))
         .join(owners, owners.c.number == tokens.c.owner_number)
@@ -104,6 +100,6 @@ async def token_for_update(tx: Tx, token_id: str) -> Token | None:
 
 
 async def spend_token(tx: Tx, token_id: str) -> None:
-    """Takes one use off a token."""
+    """Use a token once."""
     statement = sa.update(tokens).where(tokens.c.id == token_id, tokens.c.uses_left > 0)
     await tx.execute(statement.values(uses_left=tokens.c.uses_left - 1))

@@ -15,7 +15,7 @@ _COLUMNS = columns(Owner, owners)
 
 
 async def add(tx: Tx, owner_id: str, name: str, sharing: str, at: float, public: bool = False) -> bool:
-    """Adds an owner unless the name is taken; whether it did."""
+    """Add an owner unless the name is taken; return whether it was added."""
     statement = inserting(tx, owners).on_conflict_do_nothing(index_elements=["name"])
     row = {"id": owner_id, "name": name, "sharing": sharing, "created_at": at, "public": public}
     result = await tx.execute(statement, row)
@@ -23,7 +23,7 @@ async def add(tx: Tx, owner_id: str, name: str, sharing: str, at: float, public:
 
 
 async def ensure(tx: Tx, names: Mapping[str, str], at: float) -> dict[str, Owner]:
-    """The owners with these names, by name; those not there are added under the id given with the name."""
+    """Return the owners with these names, by name; missing ones are added under the id given with the name."""
     statement = inserting(tx, owners).on_conflict_do_nothing(index_elements=["name"])
     rows = [{"id": owner_id, "name": name, "sharing": "own", "created_at": at} for name, owner_id in names.items()]
     result: dict[str, Owner] = {}
@@ -35,33 +35,31 @@ async def ensure(tx: Tx, names: Mapping[str, str], at: float) -> dict[str, Owner
 
 
 async def by_id(tx: Tx, owner_id: str) -> Owner | None:
-    """The owner with that id."""
     return await _one(tx, owners.c.id == owner_id)
 
 
 async def by_name(tx: Tx, name: str) -> Owner | None:
-    """The owner with that name."""
     return await _one(tx, owners.c.name == name)
 
 
 async def page(tx: Tx, wanted: Page) -> list[Owner]:
-    """Owners in order of id."""
+    """List owners in order of id."""
     query = sa.select(*_COLUMNS).where(owners.c.id > wanted.cursor).order_by(owners.c.id).limit(wanted.limit)
     return await fetch_all(tx, query, Owner)
 
 
 async def set_sharing(tx: Tx, owner_id: str, sharing: str) -> None:
-    """Changes what an owner shares."""
+    """Change what an owner shares."""
     await tx.execute(sa.update(owners).where(owners.c.id == owner_id).values(sharing=sharing))
 
 
 async def set_public(tx: Tx, number: int) -> None:
-    """Makes an owner a public one."""
+    """Mark an owner as public."""
     await tx.execute(sa.update(owners).where(owners.c.number == number).values(public=True))
 
 
 async def sharing(tx: Tx) -> list[tuple[int, str]]:
-    """Owners that share more than their own, by number."""
+    """Return the owners that share more than their own ties, by number."""
     rows = await tx.execute(sa.select(owners.c.number, owners.c.sharing).where(owners.c.sharing != "own"))
     return [(row.number, row.sharing) for row in rows]
 

@@ -1,4 +1,4 @@
-"""Owners' records in the database: what their devices did together, and what new devices began with of it."""
+"""Owners' records in the database: what their devices did together, and what new devices' pairs inherited."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CHANGED = ", ".join(f"{name} = excluded.{name}" for name in EVIDENCE)
 
 
 async def some(tx: Tx, keys: list[int]) -> dict[int, Evidence]:
-    """Records by key, as far as there are any."""
+    """Return the existing records among `keys`."""
     result = await tx.execute(_some(tx.dialect.name), {"wanted": wanted(tx, keys)})
     return {key: Evidence(*rest) for key, *rest in result}
 
@@ -30,17 +30,17 @@ def _some(dialect: str) -> sa.Select[Any]:
 
 
 async def save(tx: Tx, rows: list[Row]) -> None:
-    """Writes records: rows of key, low and high owner, and `EVIDENCE`."""
+    """Store records: rows of key, low and high owner, and `EVIDENCE`."""
     await insert_rows(tx, _KEPT, rows, f"(key) DO UPDATE SET {_CHANGED}")
 
 
 async def forget(tx: Tx) -> None:
-    """Forgets all records, to make them anew."""
+    """Delete all records, before they are recomputed."""
     await tx.execute(sa.delete(owner_records))
 
 
 async def of_owner(tx: Tx, owner: int, most: int) -> list[tuple[int, Evidence]]:
-    """An owner's records with others, latest first: the other owner and the record."""
+    """List an owner's records with others, latest first: the other owner and the record."""
     other = sa.case((owner_records.c.low == owner, owner_records.c.high), else_=owner_records.c.low)
     query = sa.select(other, *_RECORD).where((owner_records.c.low == owner) | (owner_records.c.high == owner))
     rows = await tx.execute(query.order_by(owner_records.c.reference_at.desc()).limit(most))
@@ -48,7 +48,7 @@ async def of_owner(tx: Tx, owner: int, most: int) -> list[tuple[int, Evidence]]:
 
 
 async def devices_of(tx: Tx, owners: list[int]) -> list[tuple[int, int]]:
-    """Devices of some owners: owner and device, by number."""
+    """Return owner and device, by number, of the devices of some owners."""
     result: list[tuple[int, int]] = []
     for part in batches(owners):
         query = sa.select(devices.c.owner_number, devices.c.number).where(devices.c.owner_number.in_(part))
@@ -57,7 +57,7 @@ async def devices_of(tx: Tx, owners: list[int]) -> list[tuple[int, int]]:
 
 
 async def owners_of(tx: Tx, numbers: list[int]) -> dict[int, int]:
-    """Owners of devices, both by number."""
+    """Return the owners of devices, both by number."""
     result = await tx.execute(_owners(tx.dialect.name), {"wanted": wanted(tx, numbers)})
     return dict(result.all())
 
@@ -69,7 +69,7 @@ def _owners(dialect: str) -> sa.Select[Any]:
 
 
 async def inherit(tx: Tx, rows: list[Row]) -> None:
-    """Notes what pairs began with: rows of pair, time and `EVIDENCE`."""
+    """Store what pairs inherited: rows of pair, time and `EVIDENCE`."""
     columns = [inheritances.c.pair, inheritances.c.given_at, *_INHERITED]
     await insert_rows(tx, columns, rows, f"(pair) DO UPDATE SET given_at = excluded.given_at, {_CHANGED}")
 
@@ -78,7 +78,7 @@ _INHERITED = [inheritances.c[name] for name in EVIDENCE]
 
 
 async def inherited(tx: Tx, start: int, stop: int, at: float | None = None) -> dict[int, Evidence]:
-    """What the pairs from `start` to before `stop` began with (until `at`), by number."""
+    """Return what the pairs from `start` to before `stop` inherited (until `at`), by number."""
     query: sa.Select[Any] = sa.select(inheritances.c.pair, *_INHERITED)
     query = query.where(inheritances.c.pair >= start, inheritances.c.pair < stop)
     if at is not None:

@@ -1,8 +1,7 @@
 """Relations in the database.
 
-Ownership, parenthood and friendship follow from profiles and declarations: they are read straight off those tables,
-always current, never stored. Co-location, co-work and social ones are derived from interactions and stored, as are
-imported ones.
+Ownership, parental and friendship relations follow from profiles and declarations: they are computed from those tables
+and never stored. Co-location, co-work and social ones are derived from interactions and stored, as are imported ones.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _FRIENDSHIP = columns(Friendship, friendships)
 
 
 async def of_device(tx: Tx, number: int, wanted: Page) -> list[tuple[int, SocialRelation]]:
-    """A device's relations in order of the other device and the kind, each with the cursor that follows it."""
+    """List a device's relations in order of the other device and the kind, each with its cursor."""
     result = await _found(tx, number)
     place = result.c.other * 10 + result.c.rank
     query = sa.select(place.label("place"), result).order_by(place).limit(wanted.limit)
@@ -36,14 +35,14 @@ async def of_device(tx: Tx, number: int, wanted: Page) -> list[tuple[int, Social
 
 
 async def between(tx: Tx, a: int, b: int) -> list[SocialRelation]:
-    """Every relation of two devices."""
+    """List every relation of two devices."""
     result = await _found(tx, a)
     query = sa.select(result).where(result.c.other == b).order_by(result.c.rank)
     return [_relation(a, row) for row in await tx.execute(query)]
 
 
 async def _found(tx: Tx, number: int) -> sa.Subquery:
-    """A device's relations, each kind with each other device once, however many sources say so."""
+    """A device's relations, each kind with each other device once, from all sources."""
     every = _every((await tx.execute(_profile(number))).one()).subquery()
     query = sa.select(
         every.c.rank,
@@ -107,14 +106,14 @@ def _row(kind: RelationKind, other: Any, strength: Any, because: Any, since: Any
     )
 
 
-def _relation(mine: int, row: Any) -> SocialRelation:
+def _relation(own_number: int, row: Any) -> SocialRelation:
     return SocialRelation(
-        kind=KINDS[row.rank], a=mine, b=row.other, strength=row.strength, because=row.because, since=row.since
+        kind=KINDS[row.rank], a=own_number, b=row.other, strength=row.strength, because=row.because, since=row.since
     )
 
 
 async def counts(tx: Tx) -> dict[str, int]:
-    """How many relations of each kind hold."""
+    """Count the relations of each kind."""
     size = sa.func.count()
     same_owner = sa.select((size * (size - 1) / 2).label("n")).select_from(devices).group_by(devices.c.owner_number)
     same_make = (
@@ -142,7 +141,7 @@ async def counts(tx: Tx) -> dict[str, int]:
 
 
 async def add(tx: Tx, rows: Iterable[dict[str, Any]]) -> int:
-    """Stores relations that are not stored yet; how many."""
+    """Store relations that are not stored yet; return how many."""
     statement = inserting(tx, relations).on_conflict_do_nothing()
     before = await _stored(tx)
     for part in batches(list(rows), _CHUNK):
@@ -155,13 +154,13 @@ async def _stored(tx: Tx) -> int:
 
 
 async def stored_ties(tx: Tx) -> list[tuple[str, int, int]]:
-    """Every stored relation as kind, low and high device."""
+    """Return every stored relation as kind, low and high device."""
     query = sa.select(relations.c.kind, relations.c.low, relations.c.high)
     return [(row.kind, row.low, row.high) for row in await tx.execute(query)]
 
 
 async def stamp(tx: Tx) -> tuple[object, ...]:
-    """Changes whenever any relation may have changed."""
+    """Return a value that changes whenever any relation may have changed."""
     query = sa.select(
         sa.select(sa.func.count()).select_from(devices).scalar_subquery(),
         sa.select(sa.func.count()).select_from(relations).scalar_subquery(),
@@ -173,7 +172,7 @@ async def stamp(tx: Tx) -> tuple[object, ...]:
 
 
 async def every_pair(tx: Tx, at: float | None, among: Sequence[int] | None = None) -> list[tuple[int, int, str, float]]:
-    """All relations of all devices, or among some, that held at `at` (None = now): low, high, kind, strength."""
+    """Return all relations (`among` some devices) that held at `at` (None = now): low, high, kind, strength."""
     low, high, friend = devices.alias("low"), devices.alias("high"), friendships.alias("friend")
     begun = sa.case((low.c.registered_at > high.c.registered_at, low.c.registered_at), else_=high.c.registered_at)
     ordered = low.c.number < high.c.number
@@ -194,22 +193,22 @@ async def every_pair(tx: Tx, at: float | None, among: Sequence[int] | None = Non
         ends = (low.c.number.label("low"), high.c.number.label("high"))
         return sa.select(*ends, sa.literal(kind.value).label("kind"), strength.label("strength"), since.label("since"))
 
-    found = sa.union_all(
+    united = sa.union_all(
         row(RelationKind.OWNERSHIP, one, begun).join(high, (low.c.owner_number == high.c.owner_number) & ordered),
         row(RelationKind.PARENTAL, one, begun).join(high, same_make & ordered),
         row(RelationKind.FRIENDSHIP, friend.c.strength, friend.c.since).join(high, ordered).join(friend, befriended),
         sa.select(relations.c.low, relations.c.high, relations.c.kind, relations.c.strength, relations.c.since),
     ).subquery()
-    query = sa.select(found.c.low, found.c.high, found.c.kind, found.c.strength)
+    query = sa.select(united.c.low, united.c.high, united.c.kind, united.c.strength)
     if among is not None:
-        query = query.where(found.c.low.in_(among), found.c.high.in_(among))
+        query = query.where(united.c.low.in_(among), united.c.high.in_(among))
     if at is not None:
-        query = query.where(found.c.since <= at)
+        query = query.where(united.c.since <= at)
     return [(r.low, r.high, r.kind, r.strength) for r in await tx.execute(query)]
 
 
 async def friends(tx: Tx) -> list[tuple[str, str]]:
-    """Ids of owners who are friends."""
+    """Return the pairs of ids of owners who are friends."""
     one, other = owners.alias("one"), owners.alias("another")
     query = (
         sa.select(one.c.id.label("one_id"), other.c.id.label("other_id"))
@@ -222,13 +221,13 @@ async def friends(tx: Tx) -> list[tuple[str, str]]:
 
 
 async def friendship(tx: Tx, low: int, high: int) -> Friendship | None:
-    """What two owners declared of each other, as far as either did."""
+    """Return what two owners declared of each other, or None."""
     query = sa.select(*_FRIENDSHIP).where(friendships.c.low == low, friendships.c.high == high)
     return await fetch_one(tx, query.with_for_update(), Friendship)
 
 
 async def friendships_of(tx: Tx, owner: int, wanted: Page) -> list[tuple[int, str, Friendship]]:
-    """An owner's friendships in order of the other owner, who comes with it by number and id."""
+    """List an owner's friendships in order of the other owner, with that owner's number and id."""
     other = sa.case((friendships.c.low == owner, friendships.c.high), else_=friendships.c.low)
     query = sa.select(other.label("other"), owners.c.id, *_FRIENDSHIP).join_from(
         friendships, owners, owners.c.number == other
@@ -241,7 +240,7 @@ async def friendships_of(tx: Tx, owner: int, wanted: Page) -> list[tuple[int, st
 
 
 async def held_friendships(tx: Tx, among: Sequence[int]) -> list[Friendship]:
-    """Friendships that both declared, between these owners, by number."""
+    """List friendships that both declared, between these owners, by number."""
     inside = set(among)
     held: list[Friendship] = []
     for part in batches(sorted(inside), _CHUNK):
@@ -251,7 +250,7 @@ async def held_friendships(tx: Tx, among: Sequence[int]) -> list[Friendship]:
 
 
 async def set_friendship(tx: Tx, friendship: Friendship) -> None:
-    """Keeps what two owners declared of each other; forgets it when neither declares anything."""
+    """Store what two owners declared of each other; delete it when neither declares anything."""
     same = (friendships.c.low == friendship.low) & (friendships.c.high == friendship.high)
     await tx.execute(sa.delete(friendships).where(same))
     if friendship.low_strength or friendship.high_strength:
@@ -259,7 +258,7 @@ async def set_friendship(tx: Tx, friendship: Friendship) -> None:
 
 
 async def befriended(tx: Tx, at: float | None) -> list[tuple[int, int, str, float]]:
-    """Devices whose owners are friends (at `at`; None = now): low, high, kind, strength."""
+    """Return devices whose owners are friends (at `at`; None = now): low, high, kind, strength."""
     one, other = devices.alias("one"), devices.alias("another")
     query = (
         sa.select(one.c.number, other.c.number.label("second"), friendships.c.strength)
@@ -275,7 +274,7 @@ async def befriended(tx: Tx, at: float | None) -> list[tuple[int, int, str, floa
 
 
 async def friendship_stamp(tx: Tx) -> tuple[object, ...]:
-    """Changes whenever the devices of friends may have changed; begins with how many friendships hold."""
+    """Return a value that changes with the devices of friends; its first item is the number of friendships."""
     held = sa.select(friendships).where(friendships.c.strength > 0).subquery()
     query = sa.select(
         sa.select(sa.func.count()).select_from(held).scalar_subquery(),

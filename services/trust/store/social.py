@@ -1,7 +1,7 @@
 """Pairs and interactions in the database.
 
-Whoever records takes `locked` first: one transaction at a time changes pairs, on either database, so that pair numbers
-stay dense and sums are never lost.
+Recorders call `locked` first: one transaction at a time changes pairs, on either database, so that pair numbers have no
+gaps and no update of a sum is lost.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WITH_PAIR: sa.Select[Any] = sa.select(*_INTERACTION).join(pairs, pairs.c.number
 
 
 async def locked(tx: Tx) -> None:
-    """Waits until no other transaction is recording."""
+    """Wait until no other transaction is recording."""
     await advisory_lock(tx, _SOCIAL_LOCK)
 
 
@@ -42,24 +42,24 @@ _VERSION = sa.select(social_version.c.version)
 
 
 async def version(tx: Tx) -> int:
-    """How many transactions have changed pairs."""
+    """Return the number of transactions that have changed pairs."""
     return int((await tx.execute(_VERSION)).scalar_one())
 
 
 async def parameters(tx: Tx) -> tuple[float | None, float | None]:
-    """Decay rate and full duration the sums of pairs were made with; None before the first start."""
+    """Return decay rate and full duration of the stored sums; None before the first start."""
     row = (await tx.execute(sa.select(social_version))).one()
     return row.decay_rate, row.full_duration_seconds
 
 
 async def set_parameters(tx: Tx, decay_rate: float, full_duration_seconds: float) -> None:
-    """Notes what the sums of pairs are made with."""
+    """Store the parameters of the sums."""
     values = {"decay_rate": decay_rate, "full_duration_seconds": full_duration_seconds}
     await tx.execute(sa.update(social_version).values(values))
 
 
 async def pair_count(tx: Tx) -> int:
-    """How many pairs there are, which is also the last one's number."""
+    """Return the number of pairs, which is also the last one's number."""
     return int((await tx.execute(sa.select(sa.func.count()).select_from(pairs))).scalar_one())
 
 
@@ -67,12 +67,12 @@ _CHANGED: sa.Select[Any] = sa.select(*_PAIR_COLUMNS).where(pairs.c.version > sa.
 
 
 async def pairs_since(tx: Tx, known: int) -> list[Row]:
-    """Pairs changed after version `known`: number, low, high, then `EVIDENCE`."""
+    """Return pairs changed after version `known`: number, low, high, then `EVIDENCE`."""
     return [tuple(row) for row in await tx.execute(_CHANGED, {"known": known})]
 
 
 async def known_ids(tx: Tx, reporter: int, ids: Sequence[str]) -> set[str]:
-    """Which of `ids` the reporter has used before: one statement, whatever their number."""
+    """Return the ids of `ids` that the reporter has used before, with one statement."""
     result = await tx.execute(_known(tx.dialect.name), {"p_reporter": reporter, "wanted": wanted(tx, list(ids))})
     return set(result.scalars())
 
@@ -84,9 +84,9 @@ def _known(dialect: str) -> sa.Select[Any]:
 
 
 def among(dialect: str, column: sa.Column[Any], kind: sa.types.TypeEngine[Any]) -> sa.ColumnElement[bool]:
-    """Whether a column's value is one of those that the parameter "wanted" has: one parameter, whatever their number.
+    """Whether a column's value is in the list parameter "wanted": one parameter for any number of values.
 
-    Statements with it are made once for each database: they cost more to make than to run.
+    Statements with it are compiled once per database.
     """
     if dialect == "sqlite":
         given = sa.func.json_each(sa.bindparam("wanted", type_=sa.Text())).table_valued("value")
@@ -96,7 +96,7 @@ def among(dialect: str, column: sa.Column[Any], kind: sa.types.TypeEngine[Any]) 
 
 
 def wanted(tx: Tx, values: list[Any]) -> Any:
-    """The values of `among`'s parameter, as each database takes them."""
+    """Return the values of `among`'s parameter in the database's form."""
     return json.dumps(values) if tx.dialect.name == "sqlite" else values
 
 
@@ -114,7 +114,7 @@ def _renewed(names: Sequence[str]) -> dict[str, Any]:
     return {name.removeprefix("new_"): sa.bindparam(name) for name in names}
 
 
-# Made once: statements of every report cost more to make than to run.
+# Compiled once: every report runs these statements.
 _CHANGE_PAIR = sa.update(pairs).where(pairs.c.number == sa.bindparam("pair")).values(_renewed(CHANGE))
 _CHANGE_INTERACTION = (
     sa.update(interactions).where(interactions.c.number == sa.bindparam("interaction")).values(_renewed(_COUNTING))
@@ -123,24 +123,24 @@ _SET_VERSION = sa.update(social_version).values(version=sa.bindparam("version"))
 
 
 async def save_pairs(tx: Tx, added: list[Row], changed: list[Row], at_version: int) -> None:
-    """Writes new pairs (rows of `PAIR`), changed ones (rows of `CHANGE`, then the number) and their version."""
+    """Store new pairs (rows of `PAIR`), changed ones (rows of `CHANGE`, then the number) and their version."""
     await insert_rows(tx, [pairs.c[name] for name in PAIR], added)
     await update_rows(tx, _CHANGE_PAIR, (*CHANGE, "pair"), changed)
     await tx.execute(_SET_VERSION, {"version": at_version})
 
 
 async def add(tx: Tx, rows: list[Row]) -> None:
-    """Appends interactions (rows of `REPORT`)."""
+    """Append interactions (rows of `REPORT`)."""
     await insert_rows(tx, [interactions.c[name] for name in REPORT], rows)
 
 
 async def change(tx: Tx, rows: list[Row]) -> None:
-    """Changes how interactions count: rows of basis, share, counted seconds, and the interaction's number."""
+    """Change how interactions count: rows of basis, share, counted seconds, and the interaction's number."""
     await update_rows(tx, _CHANGE_INTERACTION, (*_COUNTING, "interaction"), rows)
 
 
 async def waiting(tx: Tx, of_pairs: list[int], since: float, until: float) -> list[Row]:
-    """Reports of these pairs that wait for their other half: number, reporter, pair, time and duration."""
+    """Return waiting reports of these pairs: number, reporter, pair, time and duration."""
     given = {"since": since, "until": until, "wanted": wanted(tx, of_pairs)}
     return [tuple(row) for row in await tx.execute(_waiting(tx.dialect.name), given)]
 
@@ -155,7 +155,7 @@ def _waiting(dialect: str) -> sa.Select[Any]:
 
 
 async def waiting_count(tx: Tx, pair: int, since: float, until: float, most: int) -> int:
-    """How many reports of a pair in a span of time wait for their other half, as far as `most`."""
+    """Return the number of a pair's waiting reports in a span of time, at most `most`."""
     i = interactions.c
     query = sa.select(i.number).where(i.pair == pair, i.basis == sa.literal_column("'waiting'"))
     few = query.where(i.at >= since, i.at <= until).limit(most).subquery()
@@ -180,8 +180,8 @@ _USED_ON = {dialect: sa.text(_USED.format(days=days)) for dialect, days in _DAYS
 
 
 async def used(tx: Tx, days: list[tuple[int, float]], reporter: int, full_seconds: float) -> list[Row]:
-    """What counts of some pairs on some days, each given by pair and start: place of the day in the list, sort of
-    evidence (`saturation`), units, and how many of them are the reporter's."""
+    """Return what counts already on these days of pairs, each given by pair and start: place of the day in the list,
+    kind of evidence (`daily_caps`), units, and the number of the reporter's reports."""
     given = {**_given(tx, days), "full": full_seconds, "reporter": reporter, "length": DAY_SECONDS}
     return [tuple(row) for row in await tx.execute(_USED_ON[tx.dialect.name], given)]
 
@@ -197,22 +197,22 @@ _SURPLUS = """
 
 
 async def surplus(tx: Tx, days: list[tuple[int, float]], reporter: int, most: int) -> list[Row]:
-    """Bad reports of others that full days of pairs left out, the longest `most` of each day: number, pair, time,
-    seconds, share and basis."""
+    """Return others' bad reports that full days of pairs left out, the longest `most` of each day: number, pair,
+    time, seconds, share and basis."""
     given = {**_given(tx, days), "reporter": reporter, "length": DAY_SECONDS, "most": most}
     statement = sa.text(_SURPLUS.format(days=_DAYS[tx.dialect.name]))
     return [tuple(row) for row in await tx.execute(statement, given)]
 
 
 def _given(tx: Tx, days: list[tuple[int, float]]) -> dict[str, Any]:
-    """The days of `_DAYS`, as each database takes them."""
+    """Return the parameters of `_DAYS` in the database's form."""
     if tx.dialect.name == "sqlite":
         return {"days": json.dumps(days)}
     return {"pairs": [pair for pair, _ in days], "starts": [start for _, start in days]}
 
 
 async def against(tx: Tx, reporter: int, since: float, until: float) -> list[Row]:
-    """What one reporter's bad reports from `since` to before `until` count: number, pair, time, seconds and share."""
+    """Return one reporter's counted bad reports in [since, until): number, pair, time, seconds and share."""
     i = interactions.c
     counted = sa.text("share > 0 AND basis = 'one'")
     query = sa.select(i.number, i.pair, i.at, i.counted_seconds, i.share)
@@ -221,7 +221,7 @@ async def against(tx: Tx, reporter: int, since: float, until: float) -> list[Row
 
 
 async def page(tx: Tx, wanted: Page, a: int, b: int | None) -> list[RecordedInteraction]:
-    """Interactions of device `a`, or of `a` with `b`, latest recorded first."""
+    """List interactions of device `a`, or of `a` with `b`, latest recorded first."""
     query = _WITH_PAIR.order_by(interactions.c.number.desc()).limit(wanted.limit)
     if b is None:
         query = query.where((pairs.c.low == a) | (pairs.c.high == a))
@@ -233,19 +233,19 @@ async def page(tx: Tx, wanted: Page, a: int, b: int | None) -> list[RecordedInte
 
 
 async def history_of(tx: Tx, pair: int, until: float) -> Pieces:
-    """A pair's evidence up to a time, in order of time."""
+    """Return a pair's evidence up to a time, in order of time."""
     query = _history().where(interactions.c.pair == pair, interactions.c.at <= until).order_by(interactions.c.at)
     return _pieces((await tx.execute(query)).all())
 
 
 async def history_between(tx: Tx, start: int, stop: int) -> Pieces:
-    """All evidence of the pairs numbered from `start` to before `stop`."""
+    """Return all evidence of the pairs from `start` to before `stop`."""
     query = _history().where(interactions.c.pair >= start, interactions.c.pair < stop)
     return _pieces((await tx.execute(query)).all())
 
 
 async def history_before(tx: Tx, at: float) -> Pieces:
-    """Evidence up to `at` of every pair that went on after it: what its sums held then."""
+    """Return evidence up to `at` of every pair with later evidence, to recompute its sums."""
     query = (
         _history()
         .join(pairs, pairs.c.number == interactions.c.pair)
@@ -255,7 +255,7 @@ async def history_before(tx: Tx, at: float) -> Pieces:
 
 
 async def pairs_with_failures(tx: Tx, since: float, device: int | None, most: int) -> list[int]:
-    """Pairs with bad interactions after `since` (of one device, if given), those with most of them first."""
+    """Return pairs with bad interactions after `since` (of one device, if given), most of them first."""
     query = sa.select(interactions.c.pair).where(interactions.c.at > since, sa.not_(interactions.c.positive))
     if device is not None:
         query = query.join(pairs, pairs.c.number == interactions.c.pair)
@@ -265,7 +265,7 @@ async def pairs_with_failures(tx: Tx, since: float, device: int | None, most: in
 
 
 async def failures(tx: Tx, pair: int, since: float, most: int) -> list[RecordedInteraction]:
-    """A pair's bad interactions after `since`, newest first."""
+    """List a pair's bad interactions after `since`, newest first."""
     query = (
         _WITH_PAIR.where(interactions.c.pair == pair, interactions.c.at > since, sa.not_(interactions.c.positive))
         .order_by(interactions.c.at.desc())
@@ -281,5 +281,5 @@ def _history() -> sa.Select[Any]:
 
 
 def _pieces(rows: Sequence[Any]) -> Pieces:
-    """Evidence with the pairs' numbers."""
-    return Pieces.of(*zip(*rows, strict=True)) if rows else Pieces.of([], [], [], [], [], [])
+    """Convert rows to evidence; pairs by number."""
+    return Pieces.of(*zip(*rows, strict=True)) if rows else Pieces.of([], [], [], [])

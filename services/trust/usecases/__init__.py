@@ -1,1 +1,1 @@
-"""What callers may want of the trust registry: one method per intention, one transaction each."""
+"""Use cases of the trust registry: one method per intention, one transaction each."""

@@ -1,4 +1,4 @@
-"""Reading the audit log, and checking it."""
+"""Reading and verifying the audit log."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from services.trust.store import audit
 
 
 class Auditing:
-    """Who did what, when."""
+    """The audit log: who did what, when."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def page(self, wanted: Page, subject: str, act: str) -> list[AuditEntry]:
-        """Entries, newest first."""
+        """List entries, newest first."""
         require_role("admin")
-        checks.text("subject", subject)
-        checks.text("act", act)
+        checks.require_text("subject", subject)
+        checks.require_text("act", act)
         async with self._database.reading() as tx:
             return await audit.page(tx, wanted, subject, act)
 
     async def verify(self) -> AuditVerdict:
-        """Follows the chain from its first entry to its head, in one consistent view of it."""
+        """Check the chain from its first entry to its head, in one consistent snapshot."""
         require_role("admin")
         check = AuditCheck()
         async with self._database.reading(offload=True, snapshot=True) as tx:

@@ -1,8 +1,8 @@
 """API keys, enrolment tokens and proofs of possession.
 
-A key reads `ck_<name>.<secret>` and a token `ct_<name>.<secret>`: the 26 characters of the name find the row, the
-secret has 256 random bits. Only the secret's SHA-256 is stored; a fast hash suffices because the secret cannot be
-guessed, and it keeps authentication to one indexed read.
+A key reads `ck_<name>.<secret>` and a token `ct_<name>.<secret>`: the 26 characters of the name identify the row, the
+secret has 256 random bits. Only the secret's SHA-256 is stored: a fast hash suffices because the secret cannot be
+guessed, and authentication stays one indexed read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PREFIX = {"ck": "key", "ct": "tok"}
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """A secret in the clear: `id` names its row, `text` is what the holder presents, `digest` is what is stored."""
+    """A secret in plain text: `id` names its row, `text` is what the holder presents, `digest` is what is stored."""
 
     id: str
     text: str
@@ -34,13 +34,13 @@ class Credential:
 
 
 def new_credential(sort: str) -> Credential:
-    """A fresh API key (`sort` "ck") or enrolment token ("ct")."""
+    """Create an API key (`sort` "ck") or an enrolment token ("ct")."""
     identifier, secret = new_id(_PREFIX[sort]), secrets.token_urlsafe(32)
     return Credential(identifier, f"{sort}_{identifier.partition('_')[2]}.{secret}", _digest(secret))
 
 
 def parse(sort: str, text: str) -> Credential | None:
-    """The credential `text` spells, or None if it is none of that sort."""
+    """Parse `text` as a credential of that sort; None if it is not one."""
     match = _FORM.fullmatch(text)
     if match is None or match[1] != sort:
         return None
@@ -48,12 +48,12 @@ def parse(sort: str, text: str) -> Credential | None:
 
 
 def matches(presented: Credential, digest: bytes) -> bool:
-    """Whether the secret presented is the one whose digest was stored, in time that tells nothing."""
+    """Whether the presented secret has the stored digest, in constant time."""
     return hmac.compare_digest(presented.digest, digest)
 
 
 def proves(signing_key: bytes, message: bytes, signature: bytes) -> bool:
-    """Whether `signature` is that of `message` under the Ed25519 key `signing_key`."""
+    """Whether `signature` is valid for `message` under the Ed25519 key `signing_key`."""
     if len(signing_key) != KEY_BYTES or len(signature) != SIGNATURE_BYTES:
         return False
     try:

@@ -59,9 +59,9 @@ class Devices:
     async def register(
         self, token_text: str, profile: Profile, public: PublicKeys, proof: bytes
     ) -> tuple[Device, Credential]:
-        """Registers a device with an enrolment token; the same token and signing key give it a fresh API key."""
-        checks.profile(profile)
-        checks.keys(public.signing, public.sealing)
+        """Register a device with an enrolment token; the same token and signing key give it a fresh API key."""
+        checks.require_profile(profile)
+        checks.require_keys(public.signing, public.sealing)
         if not proves(public.signing, public.sealing, proof):
             raise InvalidProof(
                 "proof must be the signature of sealing_key by signing_key; sign it with the private key"
@@ -115,35 +115,35 @@ class Devices:
         )
         await devices.add(tx, device, token.owner_number)
         stored = await devices.by_id(tx, device.id)
-        if stored is None:  # another transaction took the name or the key between our look and our insert
-            raise NameTaken(f"the name {profile.name!r} or the signing key was just taken; register under another name")
+        if stored is None:  # another transaction took the name or the key after the check above
+            raise NameTaken(f"the name {profile.name!r} or the signing key is taken; register under another name")
         await self._inheritance.hand_down(tx, stored.number, token.owner_number, now)
         return stored
 
     async def get(self, device_id: str) -> Device:
-        """One device; a device may ask for its owner's devices."""
+        """Return one device; a device may read its owner's devices."""
         return (await self.several([device_id]))[0]
 
     async def several(self, device_ids: Sequence[str]) -> list[Device]:
-        """Devices in the order asked."""
+        """Return devices in the requested order."""
         caller = require_role("admin", "publisher", "device")
-        checks.at_most("device_ids", len(device_ids), checks.MOST_IDS)
+        checks.require_at_most("device_ids", len(device_ids), checks.MOST_IDS)
         sound = [device_id for device_id in dict.fromkeys(device_ids) if checks.is_id("dev", device_id)]
         async with self._database.reading() as tx:
             result = await devices.by_ids(tx, sound)
         if caller.role == "device" and any(device.owner_id != caller.owner_id for device in result.values()):
-            raise NotAllowed("a device may ask for devices of its own owner only")
+            raise NotAllowed("a device may read only its owner's devices; remove the others")
         unknown = [device_id for device_id in device_ids if device_id not in result]
         if unknown:
             raise unknown_devices(unknown)
         return [self._heartbeats.freshen(result[device_id]) for device_id in device_ids]
 
     async def page(self, wanted: Page, owner_id: str, state: DeviceState) -> list[Device]:
-        """Devices in order of id; a device sees those of its own owner."""
+        """List devices in order of id; a device sees only its owner's."""
         caller = require_role("admin", "publisher", "device")
-        checks.one_of("state", state, ("", *DeviceState))
+        checks.require_one_of("state", state, ("", *DeviceState))
         if caller.role == "device" and owner_id not in ("", caller.owner_id):
-            raise NotAllowed("a device may list devices of its own owner only")
+            raise NotAllowed("a device may list only its owner's devices; omit owner_id")
         owner = caller.owner_id if caller.role == "device" else owner_id
         if owner and not checks.is_id("own", owner):
             return []
@@ -151,12 +151,12 @@ class Devices:
             return [self._heartbeats.freshen(item) for item in await devices.page(tx, wanted, owner, state)]
 
     async def update(self, device_id: str, location: Location | None, capabilities: Capabilities | None) -> Device:
-        """Changes a profile; what is None, zero or empty stays."""
+        """Change a profile; None, zero and empty values leave it as it is."""
         require_device(device_id)
         if location is not None:
-            checks.location(location)
+            checks.require_location(location)
         if capabilities is not None:
-            checks.capabilities(capabilities)
+            checks.require_capabilities(capabilities)
         async with self._database.writing() as tx:
             device = await _active(tx, device_id)
             profile = replace(
@@ -171,15 +171,15 @@ class Devices:
         return self._heartbeats.freshen(replace(device, profile=profile))
 
     async def _moved(self, tx: Tx, device: Device, profile: Profile) -> None:
-        """A device that comes to stand, or to move again, meets others by another rule: its meetings count anew."""
+        """Recount the meetings of a device that becomes static or mobile, because another rule applies."""
         if (device.profile.location is None) != (profile.location is None):
             await social.locked(tx)
-            await self._encountering.anew(tx, MET, self._clock.now(), device.number)
+            await self._encountering.recount(tx, MET, self._clock.now(), device.number)
 
     async def rotate_keys(self, device_id: str, public: PublicKeys, proof: bytes) -> Device:
-        """Replaces a device's public keys on the word of its old signing key; repeating it changes nothing."""
+        """Replace a device's public keys, signed with its old signing key; repeating it changes nothing."""
         require_device(device_id)
-        checks.keys(public.signing, public.sealing)
+        checks.require_keys(public.signing, public.sealing)
         async with self._database.writing() as tx:
             device = await _active(tx, device_id)
             if device.keys == public:
@@ -191,16 +191,16 @@ class Devices:
                 )
             holder = await devices.by_signing_key(tx, public.signing)
             if holder is not None and holder.id != device_id:
-                raise SigningKeyTaken("another device uses that signing key; make a fresh one")
+                raise SigningKeyTaken("another device uses that signing key; create a fresh one")
             if not await devices.set_keys(tx, device, public, device.token_id):
-                raise KeysChanged("the device's keys changed meanwhile; read the device and rotate again")
+                raise KeysChanged("the device's keys changed since they were read; read the device and rotate again")
             await audit.note(tx, self._clock.now(), "device.rotate", device_id, f"key version {device.key_version + 1}")
         return self._heartbeats.freshen(replace(device, keys=public, key_version=device.key_version + 1))
 
     async def revoke(self, device_id: str, why: str) -> Device:
-        """Stops a device and its API keys at once; repeating it changes nothing."""
+        """Stop a device and its API keys at once; repeating it changes nothing."""
         require_device(device_id)
-        checks.text("why", why, most=500)
+        checks.require_text("why", why, most=500)
         now = self._clock.now()
         async with self._database.writing() as tx:
             device = await _existing(tx, device_id)
@@ -211,17 +211,17 @@ class Devices:
         return self._heartbeats.freshen(replace(device, state=DeviceState.REVOKED))
 
     async def hear(self, device_ids: Sequence[str]) -> None:
-        """Notes that devices are alive; written to the database a little later."""
+        """Record heartbeats; the database gets them a little later."""
         caller = current_principal()
         if caller.role == "device" and any(device_id != caller.subject for device_id in device_ids):
-            raise NotAllowed(f"device {caller.subject} may not beat for others; send its own id only")
+            raise NotAllowed(f"device {caller.subject} may send heartbeats only for itself; send its own id")
         require_role("admin", "device")
-        checks.at_most("device_ids", len(device_ids), checks.MOST_IDS)
+        checks.require_at_most("device_ids", len(device_ids), checks.MOST_IDS)
         await self._heartbeats.hear(device_ids, self._clock.now())
 
 
 def unknown_devices(device_ids: Sequence[str]) -> UnknownDevice:
-    """The error that names the devices nobody knows."""
+    """Return the error that names the unknown devices."""
     named = ", ".join(repr(device_id[:40]) for device_id in device_ids[:10])
     more = f" and {len(device_ids) - 10} more" if len(device_ids) > 10 else ""
     return UnknownDevice(
@@ -232,17 +232,17 @@ def unknown_devices(device_ids: Sequence[str]) -> UnknownDevice:
 
 def _check_return(known: Device, token: Token, public: PublicKeys) -> None:
     if known.owner_id != token.owner_id:
-        raise SigningKeyTaken("that signing key belongs to a device of another owner; make fresh keys")
+        raise SigningKeyTaken("that signing key belongs to a device of another owner; create fresh keys")
     if known.state is DeviceState.REVOKED:
-        raise DeviceRevoked("that device was revoked; make fresh keys and register under another name")
+        raise DeviceRevoked("that device was revoked; create fresh keys and register under another name")
     if known.keys != public:
         raise KeysChanged("the device is registered with another sealing key; rotate its keys instead")
 
 
 async def _claim(tx: Tx, namesake: Device, token: Token, profile: Profile, public: PublicKeys) -> Device:
-    """An imported device that never had keys becomes the one that registers under its name."""
+    """Register an imported device without keys, under its name."""
     if namesake.keys.signing or namesake.state is DeviceState.REVOKED:
-        raise NameTaken(f"its owner already has a device named {profile.name!r}; choose another name")
+        raise NameTaken(f"the owner already has a device named {profile.name!r}; choose another name")
     await devices.set_keys(tx, namesake, public, token.id)
     await devices.set_profile(tx, namesake.id, profile)
     return await _existing(tx, namesake.id)
@@ -250,7 +250,7 @@ async def _claim(tx: Tx, namesake: Device, token: Token, profile: Profile, publi
 
 async def _spend(tx: Tx, token: Token) -> None:
     if token.uses_left < 1:
-        raise TokenSpent("all uses of the enrolment token are gone; ask an admin for a new one")
+        raise TokenSpent("the enrolment token has no uses left; ask an admin for a new one")
     await keys.spend_token(tx, token.id)
 
 

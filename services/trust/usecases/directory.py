@@ -1,4 +1,4 @@
-"""Which number a device's id stands for, and whose it is: facts that never change, kept in memory once read."""
+"""Numbers and owners of devices by id: facts that never change, cached once read."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Entry:
 
 
 class Directory:
-    """Devices by id and by number; what is not known yet is looked up in the caller's transaction."""
+    """Devices by id and by number; unknown ones are read in the caller's transaction."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, Entry] = {}
         self._by_number: dict[int, Entry] = {}
 
     async def find(self, tx: Tx, device_ids: Iterable[str]) -> dict[str, Entry]:
-        """The devices among `device_ids` that exist."""
+        """Return the devices among `device_ids` that exist."""
         wanted = set(device_ids)
         missing = [item for item in wanted if item not in self._by_id and checks.is_id("dev", item)]
         if missing:
@@ -37,7 +37,7 @@ class Directory:
         return {item: self._by_id[item] for item in wanted if item in self._by_id}
 
     async def require(self, tx: Tx, *device_ids: str) -> list[Entry]:
-        """The devices in the order asked; an unknown one is an error naming it."""
+        """Return the devices in the requested order; raise for an unknown one."""
         result = await self.find(tx, device_ids)
         unknown = [item for item in device_ids if item not in result]
         if unknown:
@@ -45,14 +45,14 @@ class Directory:
         return [result[item] for item in device_ids]
 
     async def named(self, tx: Tx, numbers: Iterable[int]) -> dict[int, Entry]:
-        """The devices with these numbers."""
+        """Return the devices with these numbers."""
         wanted = set(numbers)
         missing = [number for number in wanted if number not in self._by_number]
         if missing:
             self._keep(await devices.entries_by_number(tx, missing))
         lost = wanted - self._by_number.keys()
         if lost:
-            raise UnknownDevice(f"no device has the number {min(lost)}; the tables disagree with each other")
+            raise UnknownDevice(f"no device has the number {min(lost)}; the tables are inconsistent")
         return {number: self._by_number[number] for number in wanted}
 
     def _keep(self, rows: Iterable[tuple[int, str, int]]) -> None:

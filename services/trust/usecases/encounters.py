@@ -1,7 +1,7 @@
-"""Relations derived as devices meet, work together, stop and move: with every report, never by going through all.
+"""Relations derived from meetings and common tasks, updated with every report and not from the whole history.
 
-A report costs its pair's tallies read and written, whatever the history. A device that comes to stand (or not) has
-only its own meetings counted anew.
+A report reads and writes its pair's tallies, whatever the length of the history. When a device becomes static or
+mobile, only its own meetings are counted again.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ MOST_DERIVED = 1_000_000
 
 
 class Encountering:
-    """Counts meetings and common tasks, and relates devices that have enough of them."""
+    """Counts meetings and common tasks, and relates devices with enough of them."""
 
     def __init__(self, rules: RelationRules) -> None:
         self._rules = rules
 
     async def prepare(self, tx: Tx, now: float) -> None:
-        """Counts what an earlier version stored and never counted."""
+        """Count reports that an earlier version stored without counting."""
         if await encounters.is_empty(tx):
-            await self.anew(tx, STORED_KINDS, now)
+            await self.recount(tx, STORED_KINDS, now)
 
     async def note(self, tx: Tx, reports: Sequence[Report], now: float) -> None:
-        """Counts new reports, in the order of their times."""
+        """Count new reports, in order of time."""
         if not reports:
             return
         before = await encounters.tallies(tx, sorted({report.pair for report in reports}))
         await self._count(tx, before, sorted(reports, key=lambda report: report.at), STORED_KINDS, now)
 
-    async def anew(self, tx: Tx, kinds: Sequence[RelationKind], now: float, device: int | None = None) -> int:
-        """Counts everything again, or all of one device, for these kinds; how many relations there are.
+    async def recount(self, tx: Tx, kinds: Sequence[RelationKind], now: float, device: int | None = None) -> int:
+        """Count all reports again, or those of one device, for these kinds; return the number of relations.
 
-        A relation that is still there holds since it first did: tasks that run go by that.
+        A relation that still holds keeps its `since`, which running tasks rely on.
         """
         since = await encounters.forget(tx, [kind.value for kind in kinds], device)
         reports = await encounters.history(tx, kinds, device)
@@ -62,7 +62,7 @@ class Encountering:
         ends = sorted({end for report in reports if not report.task for end in (report.low, report.high)})
         standings = await encounters.standings(tx, ends)
         changed, rows = await thread_if_large(len(reports), self._folded, before, reports, standings, kinds)
-        checks.at_most("derived relations", len(rows), MOST_DERIVED)
+        checks.require_at_most("derived relations", len(rows), MOST_DERIVED)
         await encounters.keep(tx, changed)
         await encounters.relate(
             tx, [row | {"since": since.get((row["low"], row["high"], row["kind"]), now)} for row in rows]
@@ -76,7 +76,7 @@ class Encountering:
         standings: Mapping[int, Standing],
         kinds: Sequence[RelationKind],
     ) -> tuple[dict[tuple[int, str], Tally], list[dict[str, Any]]]:
-        """Changed tallies, and rows of the pairs among them that have enough."""
+        """Return changed tallies, and rows of the pairs among them with enough meetings."""
         changed: dict[tuple[int, str], Tally] = {}
         places: dict[tuple[int, str], tuple[int, int]] = {}
         for report in reports:
@@ -99,7 +99,7 @@ class Encountering:
         return changed, rows
 
     def _related(self, kind: RelationKind, low: int, high: int, times: int) -> list[dict[str, Any]]:
-        """A row of the relation, if there is one; strength n/(n + needed), one half at the threshold."""
+        """Return a row of the relation, if any; strength n/(n + needed), one half at the threshold."""
         needed = rule_of(kind, self._rules).needed
         if times < needed:
             return []

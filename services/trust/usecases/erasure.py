@@ -1,4 +1,4 @@
-"""Forgetting a device at its owner's wish: what is known of it goes, its bare id stays in the book."""
+"""Erasing a device at its owner's request: everything about it goes, its bare id stays in the ledger."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from services.trust.usecases.devices import unknown_devices
 
 
 class Erasure:
-    """Forgets devices."""
+    """Erases devices."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
 
     async def erase(self, device_id: str) -> Device:
-        """Revokes a device and forgets it, in one transaction; repeating it changes nothing."""
+        """Revoke a device and erase it, in one transaction; repeating it changes nothing."""
         require_device(device_id)
         async with self._database.writing(offload=True) as tx:
             await social.locked(tx)

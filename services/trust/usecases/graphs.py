@@ -1,4 +1,4 @@
-"""The trust graph of some devices, of an owner, or of everybody: nodes, ties, and how the tied are related."""
+"""The trust graph of some devices, of an owner, or of all devices: nodes, ties, and their relations."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from services.trust.store import devices, relations
 from services.trust.usecases.directory import Directory
 from services.trust.usecases.owners import known_owner
 from services.trust.usecases.trust_cache import TrustCache
-from services.trust.usecases.visibility import Sight, View
+from services.trust.usecases.visibility import View, Visibility
 
 MOST_DEVICES = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Tie:
-    """Two devices with positive direct trust, by id, and the kinds of relation between them."""
+    """Two devices with positive direct trust, by id, and the kinds of their relations."""
 
     device_a: str
     device_b: str
@@ -36,23 +36,23 @@ class Tie:
 class Graphs:
     """Draws the trust graph."""
 
-    def __init__(self, database: Database, directory: Directory, memory: TrustCache, sight: Sight) -> None:
+    def __init__(self, database: Database, directory: Directory, cache: TrustCache, visibility: Visibility) -> None:
         self._database = database
         self._directory = directory
-        self._memory = memory
-        self._sight = sight
+        self._cache = cache
+        self._visibility = visibility
 
     async def draw(
         self, device_ids: Sequence[str], owner_id: str, least: float, at: float
     ) -> tuple[list[Device], list[Tie], float]:
-        """Devices, ties the caller may see, and the moment they belong to."""
-        checks.finite("least", least, least=0, most=1)
-        checks.at_most("device_ids", len(device_ids), MOST_DEVICES)
-        await self._sight.note("graph", owner_id or f"{len(device_ids)} devices")
+        """Return devices, the ties that the caller may see, and the moment of the graph."""
+        checks.require_finite("least", least, least=0, most=1)
+        checks.require_at_most("device_ids", len(device_ids), MOST_DEVICES)
+        await self._visibility.note("graph", owner_id or f"{len(device_ids)} devices")
         async with self._database.reading(offload=True) as tx:
-            view = await self._sight.view(tx)
+            view = await self._visibility.view(tx)
             wanted = await self._wanted(tx, view, device_ids, owner_id)
-            pairs, moment = await self._memory.pairs_at(tx, at)
+            pairs, moment = await self._cache.pairs_at(tx, at)
             rows, direct = await asyncio.to_thread(self._rows, pairs, moment, wanted, bool(owner_id), least)
             seen = await self._visible(tx, view, pairs, rows)
             nodes = await self._nodes(tx, view, wanted, pairs, rows[seen])
@@ -63,7 +63,7 @@ class Graphs:
         return nodes, ties, moment
 
     async def _wanted(self, tx: Tx, view: View, device_ids: Sequence[str], owner_id: str) -> Integers | None:
-        """Numbers of the devices asked for; None for everybody (for a device: everybody it has visible ties with)."""
+        """Return the numbers of the requested devices; None for all (for a device: all it has visible ties with)."""
         if device_ids:
             entries = await self._directory.require(tx, *device_ids)
             return np.unique([entry.number for entry in entries])
@@ -75,8 +75,8 @@ class Graphs:
     def _rows(
         self, pairs: PairSnapshot, at: float, wanted: Integers | None, with_peers: bool, least: float
     ) -> tuple[Integers, np.ndarray[tuple[int], np.dtype[np.float64]]]:
-        """Rows of the ties asked for and their direct trust."""
-        direct = pairs.direct(at, self._memory.parameters, self._memory.rule)
+        """Return the rows of the requested ties and their direct trust."""
+        direct = pairs.direct(at, self._cache.parameters, self._cache.rule)
         retained = (direct > 0) & (direct >= least)
         if wanted is not None:
             low, high = np.isin(pairs.low, wanted), np.isin(pairs.high, wanted)
@@ -96,14 +96,14 @@ class Graphs:
     async def _nodes(
         self, tx: Tx, view: View, wanted: Integers | None, pairs: PairSnapshot, rows: Integers
     ) -> list[Device]:
-        """The devices asked for and those at the ends of ties, in order of number; a device sees others in outline."""
+        """Return the requested devices and the ends of ties, by number; a device sees others in outline."""
         numbers = set(pairs.low[rows].tolist()) | set(pairs.high[rows].tolist())
         if view.sees_all:
-            everybody = await devices.all_numbers(tx, MOST_DEVICES + 1) if wanted is None else wanted.tolist()
-            numbers |= set(everybody)
+            requested = await devices.all_numbers(tx, MOST_DEVICES + 1) if wanted is None else wanted.tolist()
+            numbers |= set(requested)
         elif view.me is not None and (wanted is None or view.me.number in wanted):
             numbers.add(view.me.number)
-        checks.at_most("devices in one graph", len(numbers), MOST_DEVICES)
+        checks.require_at_most("devices in one graph", len(numbers), MOST_DEVICES)
         result = await devices.by_numbers(tx, sorted(numbers))
         if view.sees_all:
             return result
@@ -113,7 +113,7 @@ class Graphs:
 
 @dataclass(frozen=True, slots=True)
 class _Related:
-    """What is needed to name the relations of any two of some devices."""
+    """What names the relations of any two of some devices."""
 
     owners: dict[int, str]
     makes: dict[int, tuple[str, str, str]]
@@ -121,7 +121,7 @@ class _Related:
     stored: dict[tuple[int, int], tuple[str, ...]]
 
     def between(self, a: int, b: int) -> tuple[str, ...]:
-        """Kinds of relation of two devices, a < b."""
+        """Return the kinds of relation of two devices, a < b."""
         kinds = list(self.stored.get((a, b), ()))
         one, other = self.owners[a], self.owners[b]
         if one == other:
@@ -149,6 +149,6 @@ async def _related(tx: Tx, nodes: list[Device]) -> _Related:
 
 
 def _outline(device: Device) -> Device:
-    """A device as strangers may see it: who it is, not where it is or what it can do."""
+    """Return a device as strangers may see it: without position and capabilities."""
     profile = replace(device.profile, location=None, capabilities=Capabilities())
     return replace(device, profile=profile, keys=PublicKeys(), last_seen_at=0.0)

@@ -1,4 +1,4 @@
-"""Heartbeats: held in memory, written in batches, so that a thousand devices cost one transaction every few seconds."""
+"""Heartbeats, collected in memory and written in batches: one transaction every few seconds for all devices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _log = get_logger()
 
 
 class Heartbeats:
-    """Who was heard of since the last write. `run` writes every `flush_seconds`; `flush` writes now."""
+    """Devices with a heartbeat since the last write. `run` writes every `flush_seconds`; `flush` writes now."""
 
     def __init__(self, database: Database, flush_seconds: float) -> None:
         self._database = database
@@ -25,16 +25,16 @@ class Heartbeats:
         self._seen: dict[str, float] = {}
 
     async def hear(self, device_ids: Sequence[str], at: float) -> None:
-        """Notes that devices were alive at `at`; ids nobody registered change nothing."""
+        """Record that devices were alive at `at`; unknown ids change nothing."""
         self._seen.update((device_id, at) for device_id in device_ids if checks.is_id("dev", device_id))
 
     def freshen(self, device: Device) -> Device:
-        """`device` with heartbeats not yet written."""
+        """Return `device` with its latest heartbeat."""
         at = self._seen.get(device.id, 0.0)
         return replace(device, last_seen_at=at) if at > device.last_seen_at else device
 
     async def flush(self) -> None:
-        """Writes what is held; keeps it if the database is away."""
+        """Write the collected heartbeats; retain them if the database is unreachable."""
         held, self._seen = self._seen, {}
         if not held:
             return
@@ -46,10 +46,10 @@ class Heartbeats:
             raise
 
     async def run(self) -> None:
-        """Flushes until cancelled; a database that is away is tried again at the next turn."""
+        """Flush until cancelled; retry at the next interval when the database is unreachable."""
         while True:
             await asyncio.sleep(self._flush_seconds)
             try:
                 await self.flush()
             except Unavailable as error:
-                _log.warning("heartbeats wait for the database", error=error.message)
+                _log.warning("heartbeats not written; retrying", error=error.message)

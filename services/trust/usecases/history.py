@@ -1,4 +1,4 @@
-"""What happened between devices over time: interactions, the course of trust, and who lost it."""
+"""The past of devices: interactions, the course of trust, and its losses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from services.trust.errors import InvalidField, SelfTrust
 from services.trust.store import records, social
 from services.trust.usecases.directory import Directory, Entry
 from services.trust.usecases.trust_cache import TrustCache, shifted
-from services.trust.usecases.visibility import Sight
+from services.trust.usecases.visibility import Visibility
 
 MOST_POINTS = 1_000
 DEFAULT_LOSS_SPAN_SECONDS = 30 * DAY_SECONDS
@@ -29,7 +29,7 @@ _MOST_CULPRITS = 10
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Direct trust of a pair at one time, and how many interactions it rests on."""
+    """Direct trust of a pair at one time, and its number of interactions."""
 
     at: float
     direct: float
@@ -38,7 +38,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A pair that lost trust: the highest it had in the span, what is left, and the bad interactions."""
+    """A pair that lost trust: its highest value in the span, its present value, and the bad interactions."""
 
     low: int
     high: int
@@ -48,50 +48,50 @@ class Loss:
 
 
 class TrustHistory:
-    """Reads the past."""
+    """Answers questions about the past."""
 
     def __init__(
-        self, database: Database, clock: Clock, directory: Directory, memory: TrustCache, sight: Sight
+        self, database: Database, clock: Clock, directory: Directory, cache: TrustCache, visibility: Visibility
     ) -> None:
         self._database = database
         self._clock = clock
         self._directory = directory
-        self._memory = memory
-        self._sight = sight
+        self._cache = cache
+        self._visibility = visibility
 
     def terms(self) -> tuple[float, EvidenceRule]:
-        """The present moment and the rule by which an interaction counts or does not."""
-        return self._clock.now(), self._memory.rule
+        """Return the present moment and the rule by which interactions count."""
+        return self._clock.now(), self._cache.rule
 
     async def interactions(
         self, device_a: str, device_b: str, wanted: Page
     ) -> tuple[list[RecordedInteraction], dict[int, Entry]]:
-        """Interactions of a device or a pair, latest recorded first, and the devices they name."""
+        """List interactions of a device or a pair, latest recorded first, with the devices that they name."""
         if device_a == device_b:
             raise SelfTrust("a device has no interactions with itself; ask about one device or two different ones")
-        await self._sight.note("interactions", device_a, device_b)
+        await self._visibility.note("interactions", device_a, device_b)
         async with self._database.reading() as tx:
             a, *rest = await self._directory.require(tx, device_a, *([device_b] if device_b else []))
             if rest:
-                (await self._sight.view(tx)).require(a, rest[0])
+                (await self._visibility.view(tx)).require(a, rest[0])
             else:
                 require_device(device_a)
             result = await social.page(tx, wanted, a.number, rest[0].number if rest else None)
             return result, await self._directory.named(tx, _devices_of(result))
 
     async def history(self, device_a: str, device_b: str, since: float, until: float, points: int) -> list[Point]:
-        """Direct trust of a pair at evenly spaced times; nothing if it never interacted."""
+        """Return direct trust of a pair at evenly spaced times; empty if it never interacted."""
         if device_a == device_b:
             raise SelfTrust("a device has no history with itself; ask about two different devices")
-        checks.finite("since", since, least=0)
-        end = checks.finite("until", until, least=0) or self._clock.now()
+        checks.require_finite("since", since, least=0)
+        end = checks.require_finite("until", until, least=0) or self._clock.now()
         if not 2 <= (points or 50) <= MOST_POINTS:
-            raise InvalidField(f"points must be 2 to {MOST_POINTS} (0 means 50), not {points}")
-        await self._sight.note("history", device_a, device_b)
+            raise InvalidField(f"points must be 2 to {MOST_POINTS} (0 means 50), got {points}")
+        await self._visibility.note("history", device_a, device_b)
         async with self._database.reading() as tx:
             a, b = await self._directory.require(tx, device_a, device_b)
-            (await self._sight.view(tx)).require(a, b)
-            pairs, _ = await self._memory.pairs_at(tx, 0.0)
+            (await self._visibility.view(tx)).require(a, b)
+            pairs, _ = await self._cache.pairs_at(tx, 0.0)
             row = pairs.row_of(a.number, b.number)
             number = -1 if row is None else row + 1
             past = await social.history_of(tx, number, end)
@@ -100,27 +100,27 @@ class TrustHistory:
             return []
         start = since or float(past.at[0])
         if start > end:
-            raise InvalidField(f"since {start} must not be later than until {end}")
+            raise InvalidField(f"since {start} is later than until {end}; swap them")
         times = np.linspace(start, end, points or 50).tolist()
-        rules = (self._memory.parameters, self._memory.rule)
+        rules = (self._cache.parameters, self._cache.rule)
         return await asyncio.to_thread(_course, past, times, begun, *rules, pairs.prior_of(row))
 
     async def losses(self, device_id: str, since: float, limit: int) -> tuple[list[Loss], dict[int, Entry]]:
-        """Pairs whose direct trust fell most after `since` (0 = the last 30 days), and the devices they name."""
+        """List pairs whose direct trust fell most after `since` (0 = the last 30 days), with the devices they name."""
         caller = require_role("admin", "device")
         if caller.role == "device" and caller.subject != device_id:
-            raise NotAllowed(f"device {caller.subject} may ask for its own losses only; give its id")
-        start = checks.finite("since", since, least=0) or self._clock.now() - DEFAULT_LOSS_SPAN_SECONDS
+            raise NotAllowed(f"device {caller.subject} may read only its own losses; give its id")
+        start = checks.require_finite("since", since, least=0) or self._clock.now() - DEFAULT_LOSS_SPAN_SECONDS
         wanted = page_size(limit, usual=20)
-        await self._sight.note("losses", device_id)
+        await self._visibility.note("losses", device_id)
         async with self._database.reading() as tx:
             device = (await self._directory.require(tx, device_id))[0].number if device_id else None
-            pairs, now = await self._memory.pairs_at(tx, 0.0)
+            pairs, now = await self._cache.pairs_at(tx, 0.0)
             result: list[tuple[float, float, float, int]] = []
             for number in await social.pairs_with_failures(tx, start, device, _MOST_CANDIDATES):
                 past = await social.history_of(tx, number, now)
                 prior = pairs.prior_of(number - 1)
-                rules = (self._memory.parameters, self._memory.rule)
+                rules = (self._cache.parameters, self._cache.rule)
                 begun = (await records.inherited(tx, number, number + 1)).get(number, Evidence())
                 before, after = await asyncio.to_thread(_fall, past, start, now, begun, *rules, prior)
                 if after < before:
@@ -140,16 +140,16 @@ class TrustHistory:
             return worst, await self._directory.named(tx, named)
 
 
-def _devices_of(found: list[RecordedInteraction]) -> set[int]:
-    return {n for item in found for n in (item.low, item.high, item.reporter) if n}
+def _devices_of(interactions: list[RecordedInteraction]) -> set[int]:
+    return {n for item in interactions for n in (item.low, item.high, item.reporter) if n}
 
 
 def _course(
     past: Pieces, times: list[float], begun: Evidence, parameters: TrustParameters, rule: EvidenceRule, prior: Prior
 ) -> list[Point]:
-    """Direct trust at ascending times: each stretch of the history is folded in once.
+    """Return direct trust at ascending times: each stretch of the history is folded in once.
 
-    begun: what the pair began with of its owners' record; it is older than all the pair did itself.
+    begun: what the pair inherited from its owners' record; it precedes the pair's own evidence.
     """
     table, done, points = tabled([begun]), 0, []
     own = shifted(past, int(past.pairs[0])) if len(past) else past
@@ -172,7 +172,7 @@ def _fall(
     rule: EvidenceRule,
     prior: Prior,
 ) -> tuple[float, float]:
-    """The highest direct trust from `since` on, which lies there or right after an interaction, and that of `now`."""
+    """Return the highest direct trust since `since`, at that time or right after an interaction, and that of `now`."""
     moments = sorted({since, *past.at[past.at > since].tolist(), now})
     course = _course(past, moments, begun=begun, parameters=parameters, rule=rule, prior=prior)
     return max(point.direct for point in course), course[-1].direct

@@ -1,4 +1,4 @@
-"""Bulk imports: devices, interactions and relations, chunk by chunk, resumable behind the last line stored."""
+"""Bulk imports: devices, interactions and relations, chunk by chunk, resumable after the last stored line."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MOST_ROWS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Rows in file order: `lines` of all of them, and the three sorts; devices by name, interactions by column."""
+    """Rows in file order: `lines` of all, devices and relations by name, interactions by column."""
 
     lines: list[int]
     devices: list[DeviceRow]
@@ -47,7 +47,7 @@ class Chunk:
 
 
 class Imports:
-    """Takes imports."""
+    """Runs imports."""
 
     def __init__(self, database: Database, clock: Clock, recording: Recording) -> None:
         self._database = database
@@ -55,13 +55,13 @@ class Imports:
         self._recording = recording
 
     async def run(self, header: ImportState, chunks: AsyncIterator[Chunk], *, public: bool = False) -> ImportState:
-        """Stores chunk after chunk, each in one transaction, skipping lines stored by an earlier run.
+        """Store chunk after chunk, each in one transaction, skipping lines that an earlier run stored.
 
-        `public` makes the import's own owner a public one, such as the municipality of a city.
+        `public` marks the import's owner as public, such as the municipality of a city.
         """
         require_role("admin")
-        checks.text("name", header.name, least=1, most=60)
-        checks.text("owner_name", header.owner_name, least=1)
+        checks.require_text("name", header.name, least=1, most=60)
+        checks.require_text("owner_name", header.owner_name, least=1)
         now = self._clock.now()
         async with self._database.writing(offload=True) as tx:
             await imports.begin(tx, header, now)
@@ -71,17 +71,17 @@ class Imports:
                 result = await owners.ensure(tx, {header.owner_name: new_id("own")}, now)
                 await owners.set_public(tx, result[header.owner_name].number)
         if state.owner_name != header.owner_name:
-            raise InvalidField(f"import {header.name!r} belongs to owner {state.owner_name!r}; name the same to resume")
+            raise InvalidField(f"import {header.name!r} belongs to owner {state.owner_name!r}; name it to resume")
         names: dict[str, int] = {}
         async for chunk in chunks:
-            checks.at_most("rows in a chunk", len(chunk.lines), MOST_ROWS)
+            checks.require_at_most("rows in a chunk", len(chunk.lines), MOST_ROWS)
             state = await self._store(header.name, chunk, names)
         return state
 
     async def get(self, name: str) -> ImportState:
-        """How far an import got."""
+        """Return the progress of an import."""
         require_role("admin")
-        checks.text("name", name, least=1)
+        checks.require_text("name", name, least=1)
         async with self._database.reading() as tx:
             return await self._known(tx, name)
 
@@ -93,23 +93,23 @@ class Imports:
 
     async def _store(self, name: str, chunk: Chunk, names: dict[str, int]) -> ImportState:
         now = self._clock.now()
-        fresh = dict(names)  # adopted only once the transaction is through
+        fresh = dict(names)  # adopted only after the commit
         async with self._database.writing(offload=True) as tx:
             state = await imports.by_name(tx, name, for_update=True)
             assert state is not None  # begun by this very run
             rest = _named(_behind(chunk, state.last_line), name)
             if not rest.lines:
                 return state
-            keeper = _Keeper(tx, state, fresh, now)
-            await keeper.create(rest.devices)
-            await keeper.resolve({*rest.interactions.devices_a, *rest.interactions.devices_b})
-            await keeper.resolve({end for row in rest.relations for end in (row.a, row.b)})
+            resolver = _DeviceResolver(tx, state, fresh, now)
+            await resolver.create(rest.devices)
+            await resolver.resolve({*rest.interactions.devices_a, *rest.interactions.devices_b})
+            await resolver.resolve({end for row in rest.relations for end in (row.a, row.b)})
             recorded = await self._record(tx, rest, fresh, now)
             related = await relations.add(tx, [_relation_row(row, fresh, now) for row in rest.relations])
             state = replace(
                 state,
                 last_line=max(rest.lines),
-                devices=state.devices + keeper.created,
+                devices=state.devices + resolver.created,
                 interactions=state.interactions + recorded,
                 relations=state.relations + related,
             )
@@ -121,11 +121,13 @@ class Imports:
         if not len(chunk.interactions):
             return 0
         ends = await asyncio.to_thread(reports.check, chunk.interactions, names, PLATFORM, now, chunk.interaction_lines)
-        return (await self._recording.write(tx, chunk.interactions, ends, 0, Basis.ADMIN, now)).new
+        return (
+            await self._recording.write(tx, chunk.interactions, ends=ends, reporter=0, source=Basis.ADMIN, now=now)
+        ).new
 
 
-class _Keeper:
-    """Finds and makes the devices of one chunk by name, inside its transaction."""
+class _DeviceResolver:
+    """Finds and creates the devices of one chunk by name, inside its transaction."""
 
     def __init__(self, tx: Tx, state: ImportState, names: dict[str, int], now: float) -> None:
         self.created = 0
@@ -136,27 +138,27 @@ class _Keeper:
         self._owners: dict[str, Owner] = {}
 
     async def create(self, rows: Sequence[DeviceRow]) -> None:
-        """Makes the devices that do not exist yet."""
+        """Create the devices that do not exist yet."""
         for row in rows:
             with _at_line(row.line):
-                checks.profile(row.profile)
-                checks.text("owner_name", row.owner_name)
+                checks.require_profile(row.profile)
+                checks.require_text("owner_name", row.owner_name)
         await self._make([(row.profile, row.owner_name or self._state.owner_name) for row in rows])
 
     async def resolve(self, wanted: set[str]) -> None:
-        """Finds devices by name, the import's own owner's first; makes those nobody has under that owner."""
+        """Find devices by name, the import's own owner's first; create unknown ones under that owner."""
         missing = sorted(wanted - self._names.keys())
         own = (await self._known([self._state.owner_name]))[self._state.owner_name].number
         result: dict[str, list[tuple[int, int]]] = {}
         for name in missing:
-            checks.text("device name", name, least=1)
+            checks.require_text("device name", name, least=1)
         for number, name, owner in await devices.named(self._tx, missing):
             result.setdefault(name, []).append((number, owner))
         for name, holders in result.items():
-            mine = [number for number, owner in holders if owner == own]
-            if not mine and len(holders) > 1:
-                raise BadImport(f"{len(holders)} owners have a device named {name!r}; give each its own name")
-            self._names[name] = mine[0] if mine else holders[0][0]
+            own_devices = [number for number, owner in holders if owner == own]
+            if not own_devices and len(holders) > 1:
+                raise BadImport(f"{len(holders)} owners have a device named {name!r}; rename the device in the import")
+            self._names[name] = own_devices[0] if own_devices else holders[0][0]
         await self._make([(Profile(name), self._state.owner_name) for name in missing if name not in result])
 
     async def _make(self, wanted: Sequence[tuple[Profile, str]]) -> None:
@@ -168,7 +170,7 @@ class _Keeper:
         for profile, owner in wanted:
             number = stored[known[owner].number, profile.name]
             if self._names.setdefault(profile.name, number) != number:
-                raise BadImport(f"two devices of this import are named {profile.name!r}; give each its own name")
+                raise BadImport(f"two devices of this import are named {profile.name!r}; rename one of them")
 
     def _device(self, profile: Profile, owner: Owner) -> Device:
         return Device(
@@ -193,7 +195,7 @@ class _Keeper:
 
 @contextmanager
 def _at_line(line: int) -> Iterator[None]:
-    """Names the line in any error raised inside."""
+    """Name the line in any error raised inside."""
     try:
         yield
     except CoterieError as error:
@@ -201,9 +203,9 @@ def _at_line(line: int) -> Iterator[None]:
 
 
 def _behind(chunk: Chunk, last_line: int) -> Chunk:
-    """The rows of a chunk that an earlier run did not store."""
+    """Return the rows of a chunk that are not stored yet."""
     if list(chunk.lines) != sorted(set(chunk.lines)) or (chunk.lines and chunk.lines[0] < 1):
-        raise BadImport("lines must count up from 1 without repetition; number the rows as in the file")
+        raise BadImport("line numbers must increase from 1; number the rows as in the file")
     if not chunk.lines or chunk.lines[0] > last_line:
         return chunk
     retained = [k for k, line in enumerate(chunk.interaction_lines) if line > last_line]
@@ -218,7 +220,7 @@ def _behind(chunk: Chunk, last_line: int) -> Chunk:
 
 
 def _named(chunk: Chunk, name: str) -> Chunk:
-    """The chunk with an id for every interaction: its own, or the import's name and the line."""
+    """Return the chunk with an id for every interaction: its own, or the import's name and the line."""
     ids = [
         given or f"{name}:{line}" for given, line in zip(chunk.interactions.ids, chunk.interaction_lines, strict=True)
     ]
@@ -228,9 +230,9 @@ def _named(chunk: Chunk, name: str) -> Chunk:
 def _relation_row(row: RelationRow, names: dict[str, int], now: float) -> dict[str, Any]:
     with _at_line(row.line):
         kind = named(row.kind)
-        checks.finite("strength", row.strength, least=0, most=1)
-        checks.finite("since", row.since, least=0)
-        checks.text("because", row.because, most=500)
+        checks.require_finite("strength", row.strength, least=0, most=1)
+        checks.require_finite("since", row.since, least=0)
+        checks.require_text("because", row.because, most=500)
         a, b = names[row.a], names[row.b]
         if a == b:
             raise InvalidField(f"{row.a!r} cannot be related to itself")

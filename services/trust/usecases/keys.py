@@ -24,15 +24,15 @@ from services.trust.usecases.credentials import Credential, matches, new_credent
 
 SUBJECT_PREFIX = {"admin": "adm", "publisher": "pub"}
 BOOTSTRAP_NAME = "bootstrap"
-_KEYS_LOCK = "trust keys"  # one transaction at a time decides about admin and publisher keys
+_KEYS_LOCK = "trust keys"  # serialises changes of admin and publisher keys
 KEYS_PER_READ = 200
 MOST_GRACE_SECONDS = 30 * 86_400.0
-"""Longest an old key goes on beside its successor."""
+"""Longest overlap of an old key with its successor."""
 _log = get_logger()
 
 
 class Keys:
-    """Who may call the platform."""
+    """API keys: who may call the platform."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
@@ -40,17 +40,17 @@ class Keys:
         self._lookups = Batcher(self._read, size=KEYS_PER_READ)
 
     async def authenticate(self, text: str) -> ApiKey:
-        """Who holds this API key."""
+        """Return the key, and with it the caller."""
         presented = parse("ck", text)
         if presented is None:
-            raise InvalidApiKey("that is not an API key; it reads ck_….… and was shown once, when it was made")
+            raise InvalidApiKey("malformed API key: it reads ck_….… and was shown once, when it was created")
         key = await self._lookups.add(presented.id)
         if key is None or not matches(presented, key.digest):
-            raise InvalidApiKey("nobody holds that API key; register again, or ask an admin for a new one")
+            raise InvalidApiKey("unknown API key; register again, or ask an admin for a new one")
         if key.revoked_at is not None:
             raise InvalidApiKey("that API key was revoked; register again, or ask an admin for a new one")
         if not key.works(self._clock.now()):
-            raise InvalidApiKey("that API key has ended; ask an admin for a new one, and rotate it in time")
+            raise InvalidApiKey("that API key has expired; ask an admin for a new one, and rotate it before it expires")
         return key
 
     async def _read(self, key_ids: Sequence[str]) -> list[ApiKey | None]:
@@ -59,17 +59,17 @@ class Keys:
         return [stored.get(key_id) for key_id in key_ids]
 
     async def create(self, role: str, name: str, expires_at: float = 0.0) -> tuple[ApiKey, Credential]:
-        """A new key for an admin or a publisher; who held the name before keeps the subject."""
+        """Create a key for an admin or a publisher; a name that had a key keeps its subject."""
         require_role("admin")
-        checks.one_of("role", role, tuple(SUBJECT_PREFIX))
-        checks.text("name", name, least=1)
+        checks.require_one_of("role", role, tuple(SUBJECT_PREFIX))
+        checks.require_text("name", name, least=1)
         now, secret = self._clock.now(), new_credential("ck")
         end = _end(expires_at, now)
         async with self._database.writing() as tx:
             await advisory_lock(tx, _KEYS_LOCK)
             former = await keys.by_name(tx, role, name)
             if any(key.works(now) for key in former):
-                raise NameTaken(f"{role} {name!r} has a key that works; revoke it first, or choose another name")
+                raise NameTaken(f"{role} {name!r} has a valid key; revoke it first, or choose another name")
             subject = former[0].subject if former else new_id(SUBJECT_PREFIX[role])
             key = ApiKey(
                 id=secret.id,
@@ -87,18 +87,18 @@ class Keys:
         return key, secret
 
     async def page(self, wanted: Page, subject: str = "") -> list[ApiKey]:
-        """Keys of admins and publishers, or of one of them, whether they work or not."""
+        """List keys of admins and publishers, or of one of them, valid or not."""
         require_role("admin")
         async with self._database.reading() as tx:
             return await keys.page(tx, wanted, tuple(SUBJECT_PREFIX), subject)
 
     async def rotate(self, key_id: str, grace_seconds: float, expires_at: float) -> tuple[ApiKey, Credential]:
-        """A fresh key for whom a key speaks for; the old one goes on for `grace_seconds`.
+        """Create a successor of a key; the old one stays valid for `grace_seconds`.
 
-        A publisher's new key ends no later than the old one would have: an admin alone gives more time.
+        A publisher's new key expires no later than the old one: only an admin extends its time.
         """
         caller = require_role("admin", "publisher")
-        checks.finite("grace_seconds", grace_seconds, least=0.0, most=MOST_GRACE_SECONDS)
+        checks.require_finite("grace_seconds", grace_seconds, least=0.0, most=MOST_GRACE_SECONDS)
         now, secret = self._clock.now(), new_credential("ck")
         end = _end(expires_at, now)
         async with self._database.writing() as tx:
@@ -108,8 +108,8 @@ class Keys:
             if old is None or not is_own or old.role not in SUBJECT_PREFIX:
                 raise UnknownKey(f"no API key {key_id[:40]!r} that you may rotate; its id was shown with the key")
             if not old.works(now):
-                raise UnknownKey(f"{key_id} works no more, there is nothing to rotate; create a key instead")
-            if caller.role == "publisher" and old.expires_at is not None:  # an admin said when, or a rotation did
+                raise UnknownKey(f"{key_id} is revoked or expired and cannot be rotated; create a key instead")
+            if caller.role == "publisher" and old.expires_at is not None:  # an admin or a rotation limited it
                 end = min(end or math.inf, old.expires_at)
             key = ApiKey(
                 id=secret.id,
@@ -128,7 +128,7 @@ class Keys:
         return key, secret
 
     async def revoke(self, key_id: str) -> None:
-        """Stops a key at once; repeating it changes nothing."""
+        """Stop a key at once; repeating it changes nothing."""
         require_role("admin")
         now = self._clock.now()
         async with self._database.writing() as tx:
@@ -139,15 +139,15 @@ class Keys:
             if key.revoked_at is not None:
                 return
             if key.role == "admin" and await keys.live_count(tx, "admin", now) == 1:
-                raise LastAdminKey("this is the last admin key that works; create another before you revoke it")
+                raise LastAdminKey("this is the last valid admin key; create another before you revoke it")
             await keys.revoke(tx, key_id, now)
             await audit.note(tx, now, "key.revoke", key_id, f"{key.role} {key.name}")
 
     async def bootstrap(self, path: Path, *, required: bool) -> None:
-        """Makes sure somebody is in charge: adopts the admin key in `path`, which is made if nobody is.
+        """Make sure that an admin key exists: adopt the one in `path`, which is created if there is none.
 
-        `required`: the file was named in the settings, so it must be there. The file is written before the row, so a
-        start cut short between the two adopts the same key next time.
+        `required`: the settings name the file, so it must exist. The file is written before the row: a start that fails
+        between the two adopts the same key next time.
         """
         now = self._clock.now()
         async with self._database.writing() as tx:
@@ -177,9 +177,9 @@ class Keys:
 
 
 def _end(expires_at: float, now: float) -> float | None:
-    """When a new key ends; raises when that is not in the future."""
+    """Return a new key's expiry; raise when it is not in the future."""
     if expires_at and not now < expires_at < math.inf:
-        raise PastEnd("expires_at must be a time to come, in Unix seconds, or 0 for never")
+        raise PastEnd("expires_at must be in the future, in Unix seconds, or 0 for never")
     return expires_at or None
 
 
@@ -196,13 +196,13 @@ def _read_key(path: Path) -> Credential:
     if key is None:
         raise InvalidAdminKeyFile(
             f"{path} holds no admin key; it must read ck_<26 lower-case letters or digits>.<32 or more characters of "
-            "A-Z a-z 0-9 _ ->, or be deleted so that a new one is made"
+            "A-Z a-z 0-9 _ ->; correct it, or delete it to create a new key"
         )
     return key
 
 
 def _write_key(path: Path) -> Credential:
-    """A fresh key in `path`, readable by its user alone, whole or not there at all."""
+    """Create a key in `path` atomically, readable by its user alone."""
     secret = new_credential("ck")
     path.parent.mkdir(parents=True, exist_ok=True)
     staging = path.with_name(f"{path.name}.{secrets.token_hex(4)}")

@@ -29,10 +29,10 @@ class Owners:
         self._clock = clock
 
     async def create(self, name: str, sharing: str, public: bool = False) -> Owner:
-        """Creates an owner; the same name returns the owner that exists, as it is."""
+        """Create an owner; the same name returns the existing owner unchanged."""
         require_role("admin")
-        checks.text("name", name, least=1)
-        checks.one_of("sharing", sharing or "own", checks.SHARINGS)
+        checks.require_text("name", name, least=1)
+        checks.require_one_of("sharing", sharing or "own", checks.SHARINGS)
         now = self._clock.now()
         async with self._database.writing() as tx:
             fresh = new_id("own")
@@ -43,23 +43,23 @@ class Owners:
         return result
 
     async def get(self, owner_id: str) -> Owner:
-        """One owner; a device may ask for its own."""
+        """Return one owner; a device may read its own."""
         caller = require_role("admin", "publisher", "device")
         if caller.role == "device" and caller.owner_id != owner_id:
-            raise NotAllowed("a device may ask for its own owner only")
+            raise NotAllowed("a device may read only its own owner; give that owner's id")
         async with self._database.reading() as tx:
             return await known_owner(tx, owner_id)
 
     async def page(self, wanted: Page) -> list[Owner]:
-        """Owners in order of id."""
+        """List owners in order of id."""
         require_role("admin", "publisher")
         async with self._database.reading() as tx:
             return await owners.page(tx, wanted)
 
     async def share(self, owner_id: str, sharing: str) -> Owner:
-        """Changes what an owner lets others see of its devices' ties."""
+        """Change what an owner lets others see of its devices' ties."""
         require_role("admin")
-        checks.one_of("sharing", sharing, checks.SHARINGS)
+        checks.require_one_of("sharing", sharing, checks.SHARINGS)
         async with self._database.writing() as tx:
             owner = await known_owner(tx, owner_id)
             if owner.sharing != sharing:
@@ -69,10 +69,10 @@ class Owners:
         return replace(owner, sharing=sharing)
 
     async def issue_token(self, owner_id: str, uses: int, lifetime_seconds: float) -> tuple[Credential, float]:
-        """An enrolment token for devices of one owner, and when it expires."""
+        """Create an enrolment token for devices of one owner; return it with its expiry."""
         require_role("admin")
-        checks.finite("uses", uses, least=0, most=MOST_USES)
-        lifetime = checks.finite("lifetime_seconds", lifetime_seconds, least=0, most=LONGEST_TOKEN_SECONDS)
+        checks.require_finite("uses", uses, least=0, most=MOST_USES)
+        lifetime = checks.require_finite("lifetime_seconds", lifetime_seconds, least=0, most=LONGEST_TOKEN_SECONDS)
         now, token = self._clock.now(), new_credential("ct")
         expires_at = now + (lifetime or DAY_SECONDS)
         async with self._database.writing() as tx:
@@ -91,7 +91,7 @@ class Owners:
 
 
 async def known_owner(tx: Tx, owner_id: str) -> Owner:
-    """The owner with that id, or an error that says what to do."""
+    """Return the owner with that id; raise if there is none."""
     owner = await owners.by_id(tx, owner_id) if checks.is_id("own", owner_id) else None
     if owner is None:
         raise UnknownOwner(f"no owner {owner_id[:40]!r}; list the owners, or create one first")

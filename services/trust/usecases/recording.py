@@ -1,4 +1,4 @@
-"""Recording interactions: checked whole, written whole, each counted once, and only as far as it is evidence."""
+"""Recording interactions: a batch is checked and written whole, each report counts once, within its caps."""
 
 from __future__ import annotations
 
@@ -44,24 +44,24 @@ class Recorded:
 
 
 class Recording:
-    """Takes reports of what devices did with each other."""
+    """Records reports of what devices did with each other."""
 
     def __init__(
-        self, database: Database, clock: Clock, directory: Directory, memory: TrustCache, encountering: Encountering
+        self, database: Database, clock: Clock, directory: Directory, cache: TrustCache, encountering: Encountering
     ) -> None:
         self._database = database
         self._clock = clock
         self._directory = directory
-        self._memory = memory
+        self._cache = cache
         self._encountering = encountering
 
     async def record(self, batch: Reports) -> tuple[Recorded, int]:
-        """Records a batch; what was new, and how many interactions had been recorded before.
+        """Record a batch; return what was new, and how many interactions were already recorded.
 
-        The platform itself is a witness, an admin vouches for what they import, a device speaks for its own side.
+        The platform is a witness, an admin vouches for an import, a device reports its own side.
         """
         caller = require_role("device", "admin")
-        checks.at_most("interactions", len(batch), reports.MOST_INTERACTIONS)
+        checks.require_at_most("interactions", len(batch), reports.MOST_INTERACTIONS)
         if not len(batch):
             raise InvalidField("a batch needs at least one interaction")
         reporter = caller.subject if caller.role == "device" else PLATFORM
@@ -83,20 +83,20 @@ class Recording:
         return recorded, len(batch) - recorded.new
 
     async def write(self, tx: Tx, batch: Reports, ends: Numbered, reporter: int, source: Basis, now: float) -> Recorded:
-        """Writes a checked batch inside the caller's transaction.
+        """Write a checked batch inside the caller's transaction.
 
-        A time up to the allowed skew ahead counts as now, so that no evidence ever lies in the future. The pairs in
-        memory follow the database's version when they are next used, so a transaction that fails leaves no trace.
+        A time up to the allowed skew ahead counts as now, so that no evidence lies in the future. Cached pairs follow
+        the database's version at their next use, so a failed transaction leaves no trace.
         """
         await social.locked(tx)
-        await self._memory.refresh(tx)
+        await self._cache.refresh(tx)
         known = await social.known_ids(tx, reporter, batch.ids)
         fresh = [k for k, item in enumerate(batch.ids) if item not in known] if known else list(range(len(batch)))
         if not fresh:
             return Recorded(0)
         retained = np.array(fresh)
         places = await thread_if_large(len(fresh), self._places, ends.low[retained], ends.high[retained])
-        draft = evidence_batch.drafted(
+        draft = evidence_batch.build_draft(
             places.of,
             np.array(batch.positive)[retained],
             np.array(batch.durations_seconds)[retained],
@@ -109,13 +109,13 @@ class Recording:
         )
         await self._encountering.note(tx, _reports(batch, fresh, ends, draft), now)
         if displaced.events:
-            await self._tell(tx, displaced.events, reporter, now)
+            await self._note_surplus(tx, displaced.events, reporter, now)
         return Recorded(len(fresh), draft.unconfirmed)
 
     async def _weighed(self, tx: Tx, draft: Draft, reporter: int, now: float) -> tuple[Draft, Displaced]:
-        """What each report counts: confirmed by its other half, within its pair's day, within its reporter's day."""
-        rule, full = self._memory.rule, self._memory.parameters.full_duration_seconds
-        known = len(self._memory.book)
+        """Weigh each report: confirmed by the other end's, within its pair's day, within its reporter's day."""
+        rule, full = self._cache.rule, self._cache.parameters.full_duration_seconds
+        known = len(self._cache.pairs)
         if draft.unconfirmed:
             waits = draft.basis == Basis.WAITING
             first, last = float(draft.at[waits].min()), float(draft.at[waits].max())
@@ -125,45 +125,45 @@ class Recording:
             until = (last // DAY_SECONDS + 1) * DAY_SECONDS + rule.meeting_window_seconds
             waiting = await social.waiting(tx, old, since, until) if old else []
             alive = [row for row in waiting if row[3] >= now - rule.confirm_seconds]
-            draft = await thread_if_large(len(draft.pairs), evidence_batch.confirmed, draft, alive, reporter, now, rule)
+            draft = await thread_if_large(len(draft.pairs), evidence_batch.confirm, draft, alive, reporter, now, rule)
         size = len(draft.pairs)
         days = await thread_if_large(size, evidence_batch.days_of, draft)
         begun = await thread_if_large(size, self._begun, draft, days)
         result = await social.used(tx, [(pair, start) for _, pair, start in begun], reporter, full) if begun else []
         used = [(begun[place][0], *rest) for place, *rest in result]
-        draft = await thread_if_large(size, evidence_batch.saturated, draft, days, used, full, rule)
+        draft = await thread_if_large(size, evidence_batch.apply_daily_caps, draft, days, used, full, rule)
         bad = draft.at[(draft.basis == Basis.ONE) & ~draft.positive & (draft.shares > 0)]
         if not len(bad):
             return draft, evidence_batch.NOTHING
         span = (float(bad.min()) // DAY_SECONDS) * DAY_SECONDS, (float(bad.max()) // DAY_SECONDS + 1) * DAY_SECONDS
         earlier = await social.against(tx, reporter, *span)
-        draft, displaced = await asyncio.to_thread(evidence_batch.newest, draft, earlier, full, rule)
+        draft, displaced = await asyncio.to_thread(evidence_batch.keep_newest, draft, earlier, full, rule)
         if displaced.numbers:
             most = int(daily_caps.MOST_REPORTS * rule.pair_day)
             left_out = await social.surplus(tx, displaced.days(), reporter, most)
-            displaced = await asyncio.to_thread(evidence_batch.handed_over, displaced, left_out, full)
+            displaced = await asyncio.to_thread(evidence_batch.hand_over, displaced, left_out, full)
         return draft, displaced
 
     def _begun(self, draft: Draft, days: evidence_batch.Days) -> list[tuple[int, int, float]]:
-        """Days of which something may count already: place, pair and start. A pair's latest evidence says which."""
-        book = self._memory.book
+        """Return days that may have counted evidence: place, pair and start, by each pair's latest evidence."""
+        cached = self._cache.pairs
         adds = np.zeros(len(days), dtype=np.bool_)
         adds[days.of[draft.shares > 0]] = True
-        adds &= days.pairs <= len(book)
+        adds &= days.pairs <= len(cached)
         latest = np.zeros(len(days))
-        latest[adds] = book.evidence(days.pairs[adds] - 1).reference_times
+        latest[adds] = cached.evidence(days.pairs[adds] - 1).reference_times
         chosen = np.flatnonzero(adds & (latest >= days.starts))
         return list(zip(chosen.tolist(), days.pairs[chosen].tolist(), days.starts[chosen].tolist(), strict=True))
 
     def _places(self, low: Integers, high: Integers) -> _Places:
-        """Numbers of the batch's pairs; new ones count on behind the last."""
-        book = self._memory.book
+        """Return the numbers of the batch's pairs; new ones follow the last."""
+        cached = self._cache.pairs
         keys, local = np.unique((low << 32) | high, return_inverse=True)
         ends = (keys >> 32, keys & 0xFFFFFFFF)
-        rows = [book.row(*couple) for couple in zip(*(end.tolist() for end in ends), strict=True)]
+        rows = [cached.row(*couple) for couple in zip(*(end.tolist() for end in ends), strict=True)]
         is_new = np.array([row is None for row in rows])
         numbers = np.array([0 if row is None else row + 1 for row in rows])
-        numbers[is_new] = len(book) + 1 + np.arange(np.count_nonzero(is_new))
+        numbers[is_new] = len(cached) + 1 + np.arange(np.count_nonzero(is_new))
         return _Places(numbers[local.reshape(-1)], numbers[is_new], ends[0][is_new], ends[1][is_new])
 
     async def _save(
@@ -181,7 +181,7 @@ class Recording:
         debts = await self._debts(tx, places, pieces, now)
         added, changed = await thread_if_large(len(pieces.pairs), self._folded, places, pieces, debts)
         if added or changed:
-            await social.save_pairs(tx, added, changed, self._memory.book.version + 1)
+            await social.save_pairs(tx, added, changed, self._cache.pairs.version + 1)
         if debts:
             await records.inherit(tx, [(pair, now, *astuple(begun)) for pair, begun in debts.items()])
         rows = zip(
@@ -197,55 +197,55 @@ class Recording:
             strict=True,
         )
         await social.add(tx, list(rows))
-        await add_to_records(tx, pieces, *self._ends(places, pieces.pairs), self._memory.parameters)
+        await add_to_records(tx, pieces, *self._ends(places, pieces.pairs), self._cache.parameters)
         await social.change(tx, [*draft.changes(), *displaced.changes()])
 
     async def _debts(self, tx: Tx, places: _Places, pieces: Pieces, now: float) -> dict[int, Evidence]:
-        """What pairs of which something counts for the first time owe of their owners' record, by number."""
-        book = self._memory.book
+        """Return the inherited bad records of pairs with their first evidence, by number."""
+        cached = self._cache.pairs
         numbers = np.unique(pieces.pairs)
-        old = numbers[numbers <= len(book)]
-        begins = np.concatenate((old[book.evidence(old - 1).weight == 0], numbers[numbers > len(book)]))
+        old = numbers[numbers <= len(cached)]
+        begins = np.concatenate((old[cached.evidence(old - 1).weight == 0], numbers[numbers > len(cached)]))
         if not len(begins):
             return {}
-        owed = await debts_of(tx, *self._ends(places, begins), now, self._memory.parameters)
+        owed = await debts_of(tx, *self._ends(places, begins), now, self._cache.parameters)
         return {int(begins[place]): debt for place, debt in owed.items()}
 
     def _folded(
         self, places: _Places, pieces: Pieces, debts: Mapping[int, Evidence]
     ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
-        """Rows of new pairs and of changed ones, as the store takes them."""
-        book = self._memory.book
+        """Return rows of new pairs and of changed ones, in the store's form."""
+        cached = self._cache.pairs
         numbers = np.union1d(places.new, pieces.pairs)
-        is_old = numbers <= len(book)
+        is_old = numbers <= len(cached)
         table = EvidenceTable.empty(len(numbers))
-        table = table.with_rows(is_old, book.evidence(numbers[is_old] - 1))
+        table = table.with_rows(is_old, cached.evidence(numbers[is_old] - 1))
         if debts:
             table = table.with_rows(np.searchsorted(numbers, np.array([*debts])), tabled([*debts.values()]))
         local = np.searchsorted(numbers, pieces.pairs)
-        after = fold(table, Pieces.of(local, *_rest(pieces)), self._memory.parameters)
-        version = np.full(len(numbers), book.version + 1)
+        after = fold(table, Pieces.of(local, *_rest(pieces)), self._cache.parameters)
+        version = np.full(len(numbers), cached.version + 1)
         is_new = ~is_old  # sorted by number, as the new ones are
         added = _tuples(is_new, numbers, *_ends(places, numbers, is_new), *after.columns(), version)
         return added, _tuples(is_old, *after.columns(), version, numbers)
 
     def _ends(self, places: _Places, pairs: Integers) -> tuple[Integers, Integers]:
-        """The devices of pairs by number, known and new ones."""
-        book = self._memory.book
-        old = pairs <= len(book)
+        """Return the devices of pairs by number, known and new ones."""
+        cached = self._cache.pairs
+        old = pairs <= len(cached)
         low, high = np.zeros(len(pairs), dtype=np.int64), np.zeros(len(pairs), dtype=np.int64)
-        low[old], high[old] = book.ends(pairs[old] - 1)
+        low[old], high[old] = cached.ends(pairs[old] - 1)
         order = np.argsort(places.new)
         place = order[np.searchsorted(places.new[order], pairs[~old])]
         low[~old], high[~old] = places.low[place], places.high[place]
         return low, high
 
-    async def _tell(self, tx: Tx, events: int, reporter: int, now: float) -> None:
+    async def _note_surplus(self, tx: Tx, events: int, reporter: int, now: float) -> None:
         (entry,) = (await self._directory.named(tx, [reporter])).values()
-        most = self._memory.rule.reporter_day
-        remark = f"{events} bad reports are beyond the {most:g} a day that count; the newest count"
+        most = self._cache.rule.reporter_day
+        remark = f"{events} bad reports exceed the {most:g} that count in a day; the newest count"
         await audit.note(tx, now, "evidence.surplus", entry.id, remark)
-        _log.warning("a device reports more bad than counts in a day", device=entry.id, reports=events)
+        _log.warning("a device exceeds its daily cap of bad reports", device=entry.id, reports=events)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,7 @@ class _Places:
 
 
 def _reports(batch: Reports, fresh: Sequence[int], ends: Numbered, draft: Draft) -> list[Report]:
-    """What may make devices related: meetings that both ends told of or an admin vouches for, and good common work."""
+    """Reports that may relate devices: meetings confirmed by both ends or by an admin, and good common work."""
     result = []
     for row, k in enumerate(fresh):
         basis = draft.basis[row]

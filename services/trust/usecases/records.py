@@ -1,6 +1,6 @@
-"""The record of owners: what their devices did with another owner's, all pairs together.
+"""Owners' records: what their devices did with another owner's, summed over all pairs.
 
-Only what was earned is in a record, never what was handed down of it: that would grow with every new device.
+A record holds only own evidence, nothing inherited, which would grow with every new device.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from services.trust.store import records
 
 
 async def add_to_records(tx: Tx, pieces: Pieces, low: Integers, high: Integers, parameters: TrustParameters) -> None:
-    """Adds evidence to the records of its owners; `low` and `high` are the devices of each piece.
+    """Add evidence to the owners' records; `low` and `high` are the devices of each piece.
 
-    What one owner's devices do among themselves is nobody's record.
+    Interactions among one owner's devices belong to no record.
     """
     if not len(pieces):
         return
@@ -40,10 +40,10 @@ async def add_to_records(tx: Tx, pieces: Pieces, low: Integers, high: Integers, 
 async def debts_of(
     tx: Tx, low: Integers, high: Integers, now: float, parameters: TrustParameters
 ) -> dict[int, Evidence]:
-    """What pairs of devices that begin now owe of their owners' record, by place; none where the record is good.
+    """Return what pairs that begin now inherit of a bad owners' record, by place; none where the record is good.
 
-    Otherwise devices registered before their owner went bad would be a supply of clean names. A good record is handed
-    to devices that are new, never to a pair by what one of its ends does: nobody's own report may raise trust.
+    Otherwise devices registered before their owner turned bad would have a clean name. Only new devices inherit a
+    good record, never a pair by an act of one of its ends: no end's own report may raise trust.
     """
     apart, keys = await _owners(tx, low, high)
     known = await records.some(tx, np.unique(keys[apart]).tolist()) if apart.any() else {}
@@ -60,7 +60,7 @@ def _owes(begun: Evidence, parameters: TrustParameters) -> bool:
 
 
 async def _owners(tx: Tx, low: Integers, high: Integers) -> tuple[npt.NDArray[np.bool_], Integers]:
-    """Whether the two devices of each pair have different owners, and the key of those owners' record."""
+    """Return whether the two devices of each pair have different owners, and the key of those owners' record."""
     ends = np.unique(np.concatenate((low, high)))
     known = await records.owners_of(tx, ends.tolist())
     of = np.array([known[number] for number in ends.tolist()], dtype=np.int64)

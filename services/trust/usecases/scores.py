@@ -1,4 +1,4 @@
-"""How far devices trust each other: pairs with reasons, peers, matrices."""
+"""Trust among devices: pairs with reasons, peers, matrices."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from services.trust.errors import InvalidField, SelfTrust
 from services.trust.store import devices, relations, social
 from services.trust.usecases.directory import Directory
 from services.trust.usecases.trust_cache import TrustCache
-from services.trust.usecases.visibility import Sight, View
+from services.trust.usecases.visibility import View, Visibility
 
 MOST_WAITING = 1_000
-"""Unconfirmed reports of a pair that are counted; anybody can send any amount."""
+"""Most unconfirmed reports of a pair that are counted; their number has no bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Trust of a pair and what it is made of; sums are aged to `at`."""
+    """Trust of a pair and its parts; sums are aged to `at`."""
 
     at: float
     direct: float
@@ -69,7 +69,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A device and how far it is trusted."""
+    """A device and the trust in it."""
 
     device_id: str
     direct: float
@@ -80,29 +80,29 @@ class Peer:
 class Scores:
     """Answers questions about trust."""
 
-    def __init__(self, database: Database, directory: Directory, memory: TrustCache, sight: Sight) -> None:
+    def __init__(self, database: Database, directory: Directory, cache: TrustCache, visibility: Visibility) -> None:
         self._database = database
         self._directory = directory
-        self._memory = memory
-        self._sight = sight
+        self._cache = cache
+        self._visibility = visibility
 
     async def explain(self, device_a: str, device_b: str, at: float) -> Explanation:
-        """Trust between two devices with its reasons."""
+        """Return trust between two devices with its reasons."""
         if device_a == device_b:
             raise SelfTrust("a device trusts itself fully; ask about two different devices")
-        await self._sight.note("explain", device_a, device_b)
+        await self._visibility.note("explain", device_a, device_b)
         async with self._database.reading(offload=True) as tx:
             a, b = await self._directory.require(tx, device_a, device_b)
-            view = await self._sight.view(tx)
+            view = await self._visibility.view(tx)
             view.require(a, b)
-            pairs, moment = await self._memory.pairs_at(tx, at)
-            graph = await self._memory.graph(pairs, moment, max(a.number, b.number))
+            pairs, moment = await self._cache.pairs_at(tx, at)
+            graph = await self._cache.graph(pairs, moment, max(a.number, b.number))
             path = await asyncio.to_thread(best_path, graph, a.number, b.number)
             shown = await self._visible_hops(tx, view, path)
             related = await relations.between(tx, a.number, b.number)
             profiles = await devices.by_ids(tx, [device_a, device_b])
             row = pairs.row_of(a.number, b.number)
-            since = moment - self._memory.rule.confirm_seconds
+            since = moment - self._cache.rule.confirm_seconds
             waiting = 0 if row is None else await social.waiting_count(tx, row + 1, since, moment, MOST_WAITING)
         names = (profiles[device_a].profile.name, profiles[device_b].profile.name)
         direct = graph.direct(a.number, b.number)
@@ -140,21 +140,22 @@ class Scores:
         related: list[SocialRelation],
     ) -> Explanation:
         indirect, hops = (path.indirect, path.hops) if path else (0.0, ())
-        weight = self._memory.parameters.direct_weight
+        weight = self._cache.parameters.direct_weight
         trust = float(combine(np.array([direct]), np.array([indirect]), weight)[0])
         reasons = explanations.Reasons(
-            *names,
-            evidence,
-            waiting,
-            at,
-            direct,
-            indirect,
-            trust,
-            hops,
-            len(hops) - len(shown),
-            tuple(r.because for r in related),
+            name_a=names[0],
+            name_b=names[1],
+            evidence=evidence,
+            unconfirmed=waiting,
+            at=at,
+            direct=direct,
+            indirect=indirect,
+            trust=trust,
+            hops=hops,
+            hidden=len(hops) - len(shown),
+            relations=tuple(relation.because for relation in related),
         )
-        decay_rate = self._memory.parameters.decay_rate
+        decay_rate = self._cache.parameters.decay_rate
         aging = math.exp(-decay_rate * (at - evidence.reference_time)) if evidence.weight else 0.0
         return Explanation(
             at=at,
@@ -168,22 +169,22 @@ class Scores:
             last_at=evidence.reference_time if evidence.count else 0.0,
             path=shown,
             relations=related,
-            text=explanations.explain(reasons, self._memory.parameters, self._memory.rule),
+            text=explanations.explain(reasons, self._cache.parameters, self._cache.rule),
             unconfirmed_count=waiting,
-            parameters=self._memory.parameters,
-            rule=self._memory.rule,
+            parameters=self._cache.parameters,
+            rule=self._cache.rule,
         )
 
     async def peers(self, device_id: str, limit: int, at: float) -> list[Peer]:
-        """The peers a device trusts most, itself excluded; strangers (trust 0) are not listed."""
+        """List the peers a device trusts most, without itself; strangers (trust 0) are not listed."""
         require_device(device_id)
         wanted = page_size(limit, usual=20)
-        await self._sight.note("peers", device_id)
+        await self._visibility.note("peers", device_id)
         async with self._database.reading(offload=True) as tx:
             (me,) = await self._directory.require(tx, device_id)
-            pairs, moment = await self._memory.pairs_at(tx, at)
-            graph = await self._memory.graph(pairs, moment, me.number)
-            weight = self._memory.parameters.direct_weight
+            pairs, moment = await self._cache.pairs_at(tx, at)
+            graph = await self._cache.graph(pairs, moment, me.number)
+            weight = self._cache.parameters.direct_weight
             ranked = await asyncio.to_thread(_closest, graph, me.number, weight, wanted)
             entries = await self._directory.named(tx, [number for number, *_ in ranked])
         return [Peer(entries[number].id, *values) for number, *values in ranked]
@@ -191,37 +192,37 @@ class Scores:
     async def matrix(
         self, device_ids: Sequence[str], at: float, direct_weight: float | None, piece: int
     ) -> tuple[Entries, float, float]:
-        """Direct and combined trust among devices, by position in the order asked, the moment it is of and its ω.
+        """Return direct and combined trust among devices, by position in the request, with its moment and its ω.
 
-        Without a `direct_weight` ω is the registry's. Answers of many pairs come piece by piece.
+        Without `direct_weight` ω is the registry's. Answers of many pairs come in pieces.
         """
-        weight = self._memory.parameters.direct_weight if direct_weight is None else direct_weight
+        weight = self._cache.parameters.direct_weight if direct_weight is None else direct_weight
         if not 0 <= weight <= 1:
-            raise InvalidField(f"direct_weight must lie in [0, 1], not {weight}")
+            raise InvalidField(f"direct_weight must lie in [0, 1], got {weight}")
         if not 0 <= piece <= len(device_ids):
-            raise InvalidField(f"piece must be the next_piece of an answer about these devices, not {piece}")
+            raise InvalidField(f"piece must be the next_piece of an answer about these devices, got {piece}")
         if not piece:
-            await self._sight.note("matrix", f"{len(device_ids)} devices")
+            await self._visibility.note("matrix", f"{len(device_ids)} devices")
         graph, numbers, moment = await self._participants(device_ids, at, checks.MOST_IDS)
         return await asyncio.to_thread(entries_among, graph, numbers, weight, piece), moment, weight
 
     async def _participants(
         self, device_ids: Sequence[str], at: float, most: int
     ) -> tuple[TrustGraph, Integers, float]:
-        """The graph at `at`, the devices' numbers in the order asked, and the moment; for overseers only."""
+        """Return the graph at `at`, the devices' numbers in the requested order, and the moment."""
         require_role("admin")
-        checks.at_most("device_ids", len(device_ids), most)
+        checks.require_at_most("device_ids", len(device_ids), most)
         if len(set(device_ids)) < len(device_ids):
             raise InvalidField("device_ids must be distinct; remove the repetitions")
         async with self._database.reading(offload=True) as tx:
             entries = await self._directory.require(tx, *device_ids)
-            pairs, moment = await self._memory.pairs_at(tx, at)
+            pairs, moment = await self._cache.pairs_at(tx, at)
             numbers = np.array([entry.number for entry in entries], dtype=np.int64)
-            return await self._memory.graph(pairs, moment, int(numbers.max(initial=0))), numbers, moment
+            return await self._cache.graph(pairs, moment, int(numbers.max(initial=0))), numbers, moment
 
 
 def _closest(graph: TrustGraph, me: int, weight: float, most: int) -> list[tuple[int, float, float, float]]:
-    """Number, direct, indirect and combined trust of the most trusted devices; ties by number."""
+    """Return number, direct, indirect and combined trust of the most trusted devices; ties by number."""
     direct, indirect = direct_row(graph, me), indirect_trust(graph, me)
     trust = combine(direct, indirect, weight)
     others = np.flatnonzero(trust > 0)

@@ -1,4 +1,4 @@
-"""The social memory shared by the use cases: pairs in memory, kept in step with the database, and graphs of them."""
+"""The cache of pairs and trust graphs that the use cases share, synchronised with the database."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from services.kit.runtime.clock import Clock
 from services.trust.domain import checks, search
 from services.trust.domain.evidence import Pieces, fold
 from services.trust.domain.graph import TrustGraph
-from services.trust.domain.pairs import GraphBuilder, PairBook, PairSnapshot, Priors, begun_with
+from services.trust.domain.pairs import GraphBuilder, LivePairs, PairSnapshot, Priors, begun_with
 from services.trust.domain.parameters import EvidenceRule, TrustParameters
 from services.trust.domain.relations import BEFRIENDED, Relation, RelationKind, RelationPriors
 from services.trust.store import records, relations, social
@@ -23,14 +23,14 @@ MOST_RELATED = 500_000
 
 
 _LARGE = 5_000
-"""Pairs from which the compiled search pays at once."""
+"""Pairs from which the search is compiled at once."""
 
 
 class TrustCache:
-    """Pairs and graphs. The database counts versions; whatever this process missed is read when it is next needed.
+    """Pairs and graphs. The database counts versions; this process reads missed changes at the next use.
 
-    `priors` says what each kind of relation is worth before any interaction; by default only friendship counts, which
-    both owners declared.
+    `priors` gives the worth of each kind of relation before any interaction; by default only friendship that both
+    owners declared counts.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class TrustCache:
     ) -> None:
         self.parameters = parameters
         self.rule = rule
-        self.book = PairBook()
+        self.pairs = LivePairs()
         self._clock = clock
         self._builder = GraphBuilder(parameters, rule)
         self._building = asyncio.Lock()
@@ -51,7 +51,7 @@ class TrustCache:
         self._known: tuple[tuple[object, ...], PairSnapshot] | None = None
 
     async def prepare(self, tx: Tx) -> None:
-        """Makes the sums anew if they were made with another decay or full duration, and reads them."""
+        """Recompute the sums if they were made with another decay or full duration, and read them."""
         await social.locked(tx)
         made_with = await social.parameters(tx)
         own = (self.parameters.decay_rate, self.parameters.full_duration_seconds)
@@ -63,14 +63,14 @@ class TrustCache:
             await self._replay_records(tx)
 
     async def _replay_records(self, tx: Tx) -> None:
-        """Records of owners from all evidence, some thousand pairs at a time; pairs are in memory."""
+        """Recompute owners' records from all evidence, 5,000 pairs at a time; pairs are in memory."""
         await records.forget(tx)
-        for start in range(1, len(self.book) + 1, _LARGE):
+        for start in range(1, len(self.pairs) + 1, _LARGE):
             history = await social.history_between(tx, start, start + _LARGE)
-            await add_to_records(tx, history, *self.book.ends(history.pairs - 1), self.parameters)
+            await add_to_records(tx, history, *self.pairs.ends(history.pairs - 1), self.parameters)
 
     async def _replay(self, tx: Tx) -> None:
-        """Sums of every pair from its interactions, some thousand pairs at a time."""
+        """Recompute the sums of every pair from its interactions, 5,000 pairs at a time."""
         version = await social.version(tx) + 1
         last = await social.pair_count(tx)
         for start in range(1, last + 1, _LARGE):
@@ -82,21 +82,21 @@ class TrustCache:
             await social.save_pairs(tx, [], list(zip(*columns, repeat(version), range(start, stop))), version)
 
     async def refresh(self, tx: Tx) -> None:
-        """Adopts what other transactions, here or in other processes, have changed."""
+        """Read what other transactions, here or in other processes, have changed."""
         version = await social.version(tx)
-        if version > self.book.version:
-            self.book.take(await social.pairs_since(tx, self.book.version), version)
-        if self._warming is None and len(self.book) >= _LARGE:
-            # Compiling takes seconds: better now, beside the work, than while somebody waits for a matrix.
+        if version > self.pairs.version:
+            self.pairs.take(await social.pairs_since(tx, self.pairs.version), version)
+        if self._warming is None and len(self.pairs) >= _LARGE:
+            # Compiling takes seconds: do it now in the background, before a request for a matrix waits for it.
             self._warming = asyncio.create_task(asyncio.to_thread(search.warm_up, self.parameters.paths))
 
     async def pairs_at(self, tx: Tx, at: float) -> tuple[PairSnapshot, float]:
-        """The pairs as known at `at` (0 = now), and that moment."""
-        checks.finite("at", at, least=0)
+        """Return the pairs as known at `at` (0 = now), and that moment."""
+        checks.require_finite("at", at, least=0)
         await self.refresh(tx)
-        pairs = self.book.snapshot()
+        pairs = self.pairs.snapshot()
         if at == 0:
-            # A clock that was set back must not make the latest evidence lie in the future.
+            # The latest evidence must not lie in the future when a clock was set back.
             return await self._with_priors(tx, pairs, 0.0), max(self._clock.now(), pairs.latest)
         if at >= pairs.latest:
             return await self._with_priors(tx, pairs, at), at
@@ -113,24 +113,24 @@ class TrustCache:
         if self._known is None or self._known[0] != stamp:
             find = relations.befriended if self._priors is None else relations.every_pair
             related = await find(tx, at or None)
-            checks.at_most("related pairs; switch relation priors off", len(related), MOST_RELATED)
+            checks.require_at_most("related pairs; switch relation priors off", len(related), MOST_RELATED)
             worth = await asyncio.to_thread(_worth, related, self._priors or BEFRIENDED)
             self._known = (stamp, pairs.with_priors(worth))
         return self._known[1]
 
     async def graph(self, pairs: PairSnapshot, at: float, devices: int) -> TrustGraph:
-        """The trust graph at `at`, with room for devices up to number `devices`."""
+        """Return the trust graph at `at`, with room for devices up to number `devices`."""
         async with self._building:
             return await asyncio.to_thread(self._builder.build, pairs, at, devices + 1)
 
 
 def shifted(history: Pieces, first: int) -> Pieces:
-    """Evidence by place among the pairs from number `first` on."""
+    """Return evidence by place among the pairs from number `first` on."""
     return replace(history, pairs=history.pairs - first)
 
 
 def _worth(related: list[tuple[int, int, str, float]], priors: RelationPriors) -> Priors:
-    """The strongest prior of every related pair."""
+    """Return the strongest prior of every related pair."""
     by_pair: dict[tuple[int, int], list[Relation]] = {}
     for low, high, kind, strength in related:
         relation = Relation(RelationKind(kind), low, high, strength, {})

@@ -1,4 +1,4 @@
-"""Who may see which ties: a device its own and those their owners share, an admin all, and that is written down."""
+"""Visibility of ties: a device sees its own and those their owners share; an admin sees all, which is audited."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SHARED_WITH = {"own": 0, "owners": 1, "all": 2}
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What one caller may see. `me` is the device that asks, if one does; `sharing` holds owners who share more than
-    "own". A publisher sees what is shared with everybody."""
+    """What one caller may see. `me` is the calling device, if any; `sharing` holds owners who share more than "own". A
+    publisher sees ties shared with all."""
 
     sees_all: bool
     me: Entry | None
@@ -33,13 +33,13 @@ class View:
         return level >= SHARED_WITH["all"] or (level >= SHARED_WITH["owners"] and within)
 
     def require(self, a: Entry, b: Entry) -> None:
-        """Refuses a tie the caller may not see."""
+        """Refuse a tie that the caller may not see."""
         if not self.sees(a, b):
             raise HiddenTie(f"the tie of {a.id} and {b.id} is not yours, and its owners do not share it with you")
 
 
-class Sight:
-    """Opens views and notes what admins looked at."""
+class Visibility:
+    """Opens views and audits what admins read."""
 
     def __init__(self, database: Database, clock: Clock, directory: Directory) -> None:
         self._database = database
@@ -47,7 +47,7 @@ class Sight:
         self._directory = directory
 
     async def view(self, tx: Tx) -> View:
-        """What the present caller may see."""
+        """Return what the current caller may see."""
         caller = require_role("admin", "device", "publisher")
         if caller.role not in ("device", "publisher"):
             return View(True, None, {})
@@ -56,7 +56,7 @@ class Sight:
         return View(False, me, {number: SHARED_WITH[sharing] for number, sharing in shared})
 
     async def note(self, what: str, *things: str) -> None:
-        """Writes down, before the answer is given, that an admin read personal ties."""
+        """Record, before the answer, that an admin read personal ties."""
         if current_principal().role == "admin":
             async with self._database.writing() as tx:
                 await audit.note(tx, self._clock.now(), "trust.read", ",".join(things[:2])[:200], what)

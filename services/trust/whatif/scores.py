@@ -1,6 +1,6 @@
 """`what-if scores`: direct, indirect and combined trust of a network in a file. [SCFL] eqs (1)-(3).
 
-Give `interactions` or `direct`, not both; with neither nobody has met anybody. Keys not given take the spec's value
+Give `interactions` or `direct`, not both; without either all trust is 0. Omitted keys take the spec's value
 where it has one (ω = 0.8) and otherwise the value that leaves their term out of eq (1): no decay, penalty 1, full
 duration 1 (`parameters.NEUTRAL`). `now` defaults to the time of the latest interaction. `devices` may be left out and
 is then the size of `direct`, or one more than the largest index among the interactions.
@@ -21,7 +21,7 @@ from services.trust.domain.parameters import NEUTRAL, TrustParameters
 from services.trust.domain.scores import Interaction, direct_trust, trust_matrix
 
 MOST_DEVICES = 5_000
-"""Three n×n matrices of this size are a gigabyte of JSON; ask about fewer."""
+"""Largest number of devices: three matrices of this size are a gigabyte of JSON."""
 
 
 class InteractionInput(whatif.Input):
@@ -35,7 +35,7 @@ class InteractionInput(whatif.Input):
 
 
 class Input(whatif.Input):
-    """The question; see the module docstring for what an absent key means."""
+    """The question; the module docstring explains absent keys."""
 
     now: float | None = None
     decay_rate: float = Field(default=NEUTRAL.decay_rate, ge=0)
@@ -48,7 +48,7 @@ class Input(whatif.Input):
 
 
 def solve(question: Input) -> dict[str, Any]:
-    """`direct`, `indirect` and `trust`, n×n, with diagonals 0, 0 and 1."""
+    """Return `direct`, `indirect` and `trust`, n×n, with diagonals 0, 0 and 1."""
     if question.direct is not None and question.interactions is not None:
         raise InvalidInput("give either interactions or direct, not both")
     direct = _given(question) if question.direct is not None else _from_interactions(question)
@@ -73,7 +73,7 @@ def _from_interactions(question: Input) -> Floats:
     least = 1 + max((max(item.a, item.b) for item in interactions), default=-1)
     size = least if question.devices is None else question.devices
     if size > MOST_DEVICES:
-        raise TooLarge(f"{size} devices are too many for one answer; ask about at most {MOST_DEVICES}")
+        raise TooLarge(f"at most {MOST_DEVICES} devices fit into one answer, got {size}; ask about fewer")
     for k, item in enumerate(interactions):
         if max(item.a, item.b) >= size:
             raise InvalidInput(f"interactions[{k}] joins {item.a} and {item.b}, but devices are 0..{size - 1}")

@@ -307,7 +307,7 @@ async def test_the_last_admin_key_that_goes_on_is_not_revoked(world: World) -> N
     await refused(Conflict, "last_admin_key", world.registry.RevokeKey(pb.RevokeKeyRequest(key_id=new.id)))
 
 
-async def test_keys_nobody_holds_are_refused(world: World) -> None:
+async def test_unknown_keys_are_refused(world: World) -> None:
     for text in ("", "ck_", "x" * 5000, "ck_" + "0" * 26 + "." + "a" * 43, "ck_\x00.\x00"):
         call = world.registry.Authenticate(pb.AuthenticateRequest(api_key=text))
         await refused(Unauthenticated, "invalid_api_key", call)

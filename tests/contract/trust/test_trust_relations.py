@@ -128,13 +128,13 @@ async def test_a_device_declares_friendship_for_its_own_owner(world: World) -> N
 
 
 async def as_platform(world: World, owner: str) -> str:
-    """A token of an owner, whoever speaks at present."""
+    """A token of an owner, issued by an admin."""
     with acting_as(SERVICE):
         return await world.token(owner)
 
 
 async def test_services_get_owners_declarations_in_both_directions(world: World) -> None:
-    """Ada says 0.9 of Bob and he 0.4 of her; Cy declares a friendship that nobody confirms, which says nothing."""
+    """Ada says 0.9 of Bob and he 0.4 of her; Cy's declaration is unconfirmed and does not count."""
     ada, bob, cy = [await world.owner(name) for name in ("Ada", "Bob", "Cy")]
     devices = [
         (await world.register(await world.token(owner), f"d{k}")).device.id
@@ -151,8 +151,8 @@ async def test_services_get_owners_declarations_in_both_directions(world: World)
     with acting_as(SERVICE):
         result = await world.trust.GetDeclared(pb.GetDeclaredRequest(device_ids=devices))
     assert list(result.owners) == [0, 1, 2, 0]
-    said = zip(result.rows, result.columns, result.strengths, strict=True)
-    assert sorted(said) == [(0, 1, 0.9), (1, 0, 0.4)]
+    declarations = zip(result.rows, result.columns, result.strengths, strict=True)
+    assert sorted(declarations) == [(0, 1, 0.9), (1, 0, 0.4)]
 
 
 async def test_meetings_make_social_and_co_located_relations(world: World) -> None:
@@ -213,7 +213,7 @@ async def test_a_public_vehicle_and_a_person_meet_by_their_own_rule(world: World
     assert list(zip(result.rows, result.columns, strict=True)) == [(0, 1)]
 
 
-async def test_a_device_that_comes_to_stand_has_its_meetings_counted_anew(world: World) -> None:
+async def test_meetings_are_recounted_when_a_device_becomes_static(world: World) -> None:
     """Fourteen long meetings are social between walkers; once one of them has a place, they are visits to it."""
     lamp, walker, third = [(await world.devices(1, owner=f"P{k}"))[0] for k in range(3)]
     await meet(world, lamp, walker, 14, seconds=1_800, every=8 * HOUR)
@@ -224,7 +224,7 @@ async def test_a_device_that_comes_to_stand_has_its_meetings_counted_anew(world:
     assert await derived(world) == {"social": 1, "co-location": 1}
 
 
-async def test_a_place_that_a_device_claims_relates_it_to_nobody_who_saw_nothing(world: World) -> None:
+async def test_a_claimed_position_alone_relates_a_device_to_no_other(world: World) -> None:
     """Fourteen visits of any length make a relation, so a liar says it is a lamp post that its victim visits."""
     liar, victim = [(await world.devices(1, owner=f"P{k}"))[0] for k in range(2)]
     await world.registry.UpdateDevice(pb.UpdateDeviceRequest(device_id=liar, location=pb.Location(x_metres=5)))
@@ -286,11 +286,11 @@ async def test_common_tasks_make_colleagues(world: World) -> None:
         for task in (1, 2)
     ]  # fmt: skip
     await world.trust.RecordInteractions(pb.RecordInteractionsRequest(interactions=again))
-    assert await related(world, c) == [], "another round of the same two tasks is no third task"
+    assert await related(world, c) == [], "another round of the same two tasks is not a third task"
 
 
 async def test_tasks_that_both_failed_or_that_one_spoilt_make_no_colleagues(world: World) -> None:
-    """A device that joins three tasks and sends rubbish is related to nobody by that, also when all is derived anew."""
+    """Three tasks joined with rubbish updates make no relation, also when all relations are derived again."""
     liar, victim = [(await world.devices(1, owner=f"P{k}"))[0] for k in range(2)]
     items = [
         pb.Interaction(
@@ -303,7 +303,7 @@ async def test_tasks_that_both_failed_or_that_one_spoilt_make_no_colleagues(worl
     assert await derived(world) == {}
 
 
-async def test_a_relation_derived_anew_holds_since_it_first_did(world: World) -> None:
+async def test_a_rederived_relation_keeps_its_first_since(world: World) -> None:
     """Tasks that run count relations as of their first plan: deriving them again takes none away."""
     walker, friend, third = [(await world.devices(1, owner=f"P{k}"))[0] for k in range(3)]
     await meet(world, walker, friend, 3, seconds=1_800, every=8 * HOUR)
@@ -376,7 +376,7 @@ async def test_a_bad_line_is_named_and_its_chunk_left_out(world: World) -> None:
         ([meeting(3, "c", "c")], "invalid_interactions", "line 3"),
         ([pb.ImportRow(line=7, device=pb.Device(name=""))], "bad_import", "line 7"),
         ([pb.ImportRow(line=8, relation=pb.Relation(a="a", b="b"))], "bad_import", "line 8"),
-        ([meeting(5, "a", "b"), meeting(4, "b", "c")], "bad_import", "lines must count up"),
+        ([meeting(5, "a", "b"), meeting(4, "b", "c")], "bad_import", "line numbers must increase"),
     ):
         error = await refused(InvalidInput, reason, run_import(world, "town", [good, bad]))
         assert where in error.message
@@ -398,7 +398,7 @@ async def test_an_imported_device_is_claimed_by_registering_under_its_name(world
     assert len(claimed.signing_key) == 32
 
 
-async def test_relations_count_before_evidence_only_when_told_to(world: World) -> None:
+async def test_relations_count_before_evidence_only_when_enabled(world: World) -> None:
     """(P − νN + k₀·c)/(K′ + max(κ, k₀)) with c = 0.9 and k₀ = 5 for devices of one owner; one bad minute counts −2."""
     a, b, c = await world.devices(3)
     bad = pb.Interaction(id="1", device_a=a, device_b=b, duration_seconds=60, at=START)
@@ -406,8 +406,8 @@ async def test_relations_count_before_evidence_only_when_told_to(world: World) -
     plain = await world.trust.GetMatrix(pb.GetMatrixRequest(device_ids=[a, b, c]))
     assert list(plain.direct) == []
     await world.app.stop()
-    told = world.settings.model_copy(update={"relation_priors": True})
-    other, channel = await open_world(told, world.clock)
+    settings = world.settings.model_copy(update={"relation_priors": True})
+    other, channel = await open_world(settings, world.clock)
     matrix = await other.trust.GetMatrix(pb.GetMatrixRequest(device_ids=[a, b, c]))
     assert list(matrix.direct) == pytest.approx([(-2 + 5 * 0.9) / 6, 0.9, 0.9])
     alone = await other.trust.ExplainTrust(pb.ExplainTrustRequest(device_a=b, device_b=c))
@@ -420,7 +420,7 @@ async def test_relations_count_before_evidence_only_when_told_to(world: World) -
     await other.app.stop()
 
 
-async def test_other_decay_or_duration_settings_make_the_sums_anew(world: World) -> None:
+async def test_other_decay_or_duration_settings_recompute_the_sums(world: World) -> None:
     a, b, c = await world.devices(3)
     items = [
         pb.Interaction(

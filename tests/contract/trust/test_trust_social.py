@@ -22,7 +22,7 @@ PARAMETERS = TrustParameters()
 
 
 def act(name: str, a: str, b: str, **fields: Any) -> pb.Interaction:
-    """A good minute, unless told otherwise."""
+    """A good interaction of one minute by default."""
     values = {"positive": True, "duration_seconds": 60.0, "at": START, "kind": "delivered", **fields}
     return pb.Interaction(id=name, device_a=a, device_b=b, **values)
 
@@ -141,8 +141,8 @@ async def test_indirect_trust_multiplies_along_the_best_shortest_path(world: Wor
     assert [(hop.from_device, hop.to_device) for hop in result.path] == [(a, b), (b, c)]
     assert [hop.direct for hop in result.path] == pytest.approx([first, second])
     assert "0.133 × 0.083" in result.text
-    nobody = await explain(world, a, lonely)
-    assert (nobody.trust, list(nobody.path)) == (0.0, [])
+    stranger = await explain(world, a, lonely)
+    assert (stranger.trust, list(stranger.path)) == (0.0, [])
     peers = (await world.trust.ListPeers(pb.ListPeersRequest(device_id=a))).peers
     assert [peer.device_id for peer in peers] == [b, c]
     assert [peer.trust for peer in peers] == pytest.approx([first, 0.2 * first * second])
@@ -208,7 +208,7 @@ async def test_a_device_reports_only_what_it_is_part_of_in_its_own_name(world: W
     await refused(PermissionDenied, "foreign_interactions", record(world, act("1", a, b, reporter=b)))
     assert await record(world, act("1", a, b)) == (1, 0)
     speak_as("device", b)
-    assert await record(world, act("1", a, b, positive=False)) == (1, 0)  # both sides' reports are kept
+    assert await record(world, act("1", a, b, positive=False)) == (1, 0)  # both ends' reports are stored
     set_principal(SERVICE)
     listed = (await world.trust.ListInteractions(pb.ListInteractionsRequest(device_a=a, device_b=b))).interactions
     assert [(item.reporter, item.positive) for item in listed] == [(b, False), (a, True)]
@@ -315,8 +315,8 @@ async def test_the_graph_has_devices_ties_and_relations(world: World) -> None:
 
 async def test_a_device_sees_its_own_ties_and_those_shared_with_it(world: World) -> None:
     (a,), (b,), (c,) = [await world.devices(1, owner=name) for name in ("Ada", "Bob", "Cem")]
-    found = await world.registry.GetDevices(pb.GetDevicesRequest(device_ids=[a, b, c]))
-    owner = {device.id: device.owner_id for device in found.devices}
+    reply = await world.registry.GetDevices(pb.GetDevicesRequest(device_ids=[a, b, c]))
+    owner = {device.id: device.owner_id for device in reply.devices}
     await record(world, act("1", a, b), act("2", b, c))
 
     async def ties_seen_by(device: str) -> list[tuple[str, str]]:

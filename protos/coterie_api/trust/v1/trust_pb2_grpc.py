@@ -232,15 +232,15 @@ class RegistryServicer:
         raise NotImplementedError('Method not implemented!')
 
     def EraseDevice(self, request, context):
-        """Forgets a device: it is revoked, and its name, profile, keys, ties, links and decisions go for good. Its id stays
-        in the book and the audit log, with nothing behind it. The owner's name goes with its last device.
+        """Erases a device: it is revoked, and its name, profile, keys, ties, links and decisions are deleted. Only its id stays
+        in the ledger and the audit log. The owner's name goes with its last device.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Heartbeat(self, request, context):
-        """Notes that devices are alive. Cheap: held in memory and written in batches.
+        """Records heartbeats, collected in memory and written in batches.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -261,8 +261,8 @@ class RegistryServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RotateKey(self, request, context):
-        """Creates a new key for a key's holder; the old one stays valid for a grace period, so that the holder is not locked
-        out. For admins and for the key's holder.
+        """A successor of a key, for the same holder; the old one stays valid for a while, so that its holder is not locked out. For
+        admins, and for who holds the key.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -276,7 +276,7 @@ class RegistryServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Authenticate(self, request, context):
-        """Who holds this API key. Unauthenticated when unknown, revoked or expired.
+        """The holder of an API key. UNAUTHENTICATED when it is unknown, revoked or expired.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -985,8 +985,8 @@ class Registry:
 
 
 class LinksStub:
-    """Owners' browsers: links to them, made on a device, and the decisions they sign for it. The registry passes decisions
-    on; what they are worth is the device's to say, which holds the browser's key.
+    """Owners' browsers: links to them, made on a device, and the decisions they sign for it. The registry relays decisions;
+    the device, which holds the browser's key, verifies them.
     """
 
     def __init__(self, channel):
@@ -1043,8 +1043,8 @@ class LinksStub:
 
 
 class LinksServicer:
-    """Owners' browsers: links to them, made on a device, and the decisions they sign for it. The registry passes decisions
-    on; what they are worth is the device's to say, which holds the browser's key.
+    """Owners' browsers: links to them, made on a device, and the decisions they sign for it. The registry relays decisions;
+    the device, which holds the browser's key, verifies them.
     """
 
     def MakeLink(self, request, context):
@@ -1055,7 +1055,7 @@ class LinksServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ClaimLink(self, request, context):
-        """Takes a link: from now on it is this browser's. Once only; the same browser may repeat it.
+        """Takes a link for one browser. Once only; the same browser may repeat it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1083,14 +1083,14 @@ class LinksServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PutNote(self, request, context):
-        """Leaves what the device has to tell its owner under a link, sealed for that browser.
+        """Stores a device's note for the browser of a link, sealed for that browser.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Decide(self, request, context):
-        """Passes a decision on to a device. For the browser that signed it.
+        """Relays a decision to a device. For the browser that signed it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1104,7 +1104,7 @@ class LinksServicer:
         raise NotImplementedError('Method not implemented!')
 
     def AnswerDecision(self, request, context):
-        """Says what the device did with a decision. For the device alone; repeating it changes nothing.
+        """Stores the device's answer to a decision. For the device alone; repeating it changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1167,8 +1167,8 @@ def add_LinksServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Links:
-    """Owners' browsers: links to them, made on a device, and the decisions they sign for it. The registry passes decisions
-    on; what they are worth is the device's to say, which holds the browser's key.
+    """Owners' browsers: links to them, made on a device, and the decisions they sign for it. The registry relays decisions;
+    the device, which holds the browser's key, verifies them.
     """
 
     @staticmethod
@@ -1416,7 +1416,7 @@ class Links:
 
 
 class TrustStub:
-    """Social memory: relations, interactions and the trust computed from them.
+    """Relations, interactions and the trust computed from them.
     """
 
     def __init__(self, channel):
@@ -1513,7 +1513,7 @@ class TrustStub:
 
 
 class TrustServicer:
-    """Social memory: relations, interactions and the trust computed from them.
+    """Relations, interactions and the trust computed from them.
     """
 
     def RecordInteractions(self, request, context):
@@ -1549,7 +1549,7 @@ class TrustServicer:
 
     def DeriveRelations(self, request, context):
         """Derives relations (co-location, co-work, social, social-public) again from the whole history of meetings and tasks.
-        Every report updates them; this call also counts reports that arrived out of order.
+        They follow every report by themselves; this also counts reports that came later than their successors.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1612,7 +1612,7 @@ class TrustServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListLosses(self, request, context):
-        """Pairs whose direct trust fell most in a span of time, with the interactions that did it.
+        """Pairs whose direct trust fell most in a span of time, with the bad interactions.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1737,7 +1737,7 @@ def add_TrustServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Trust:
-    """Social memory: relations, interactions and the trust computed from them.
+    """Relations, interactions and the trust computed from them.
     """
 
     @staticmethod

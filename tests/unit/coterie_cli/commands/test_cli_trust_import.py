@@ -97,7 +97,7 @@ def test_a_bad_line_is_named_and_the_good_ones_before_it_are_sent(registry: Regi
     path = tmp_path / "acts.csv"
     lines = [f"phone,lamp,yes,60,{1000 + k}" for k in range(6)]
     path.write_text("\n".join(["a,b,positive,duration,at", *lines, "phone,phone,yes,60,1"]))
-    with pytest.raises(Mistake, match=r"acts\.csv, line 8: an interaction joins two different"):
+    with pytest.raises(Mistake, match=r"acts\.csv, line 8: an interaction needs two different"):
         run("import", str(path), "--format", "interactions")
     assert sorted(registry.rows) == [2, 3, 4, 5, 6, 7]
 

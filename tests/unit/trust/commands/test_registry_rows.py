@@ -42,7 +42,7 @@ def test_a_tie_becomes_a_relation_and_one_good_interaction(edges: Path) -> None:
 
 
 def test_every_node_is_a_device_of_its_own_owner(edges: Path) -> None:
-    """Nodes are people: one owner for all would relate, and with priors trust, everybody with everybody."""
+    """Nodes are people: one owner for all would relate all devices, and with priors make them trust each other."""
     _, (_, *nodes, _, _) = printed("snap", str(edges))
     owners = [(row["device"]["name"], row["owner_name"]) for row in nodes]
     assert owners == [(f"faces-{node}", f"faces user {node}") for node in range(3)]
@@ -76,23 +76,23 @@ def test_a_bad_line_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     ties.write_text("0 1\n1 1\n")
     acts.write_text("a,b,positive,duration,at\na,b,1,60,1000\na,b,1,-1,1000\n")
     assert printed("snap", str(ties)) == (2, [])
-    assert "ties.txt, line 2: a tie joins two different nodes" in capsys.readouterr().err
+    assert "ties.txt, line 2: a tie needs two different nodes" in capsys.readouterr().err
     code, (_, good) = printed("interactions", str(acts))
     assert (code, good["line"]) == (2, 2)
     assert "acts.csv, line 3: duration must be" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("snap", "nowhere.txt"), "nowhere.txt is missing"),
-        (("snap", "nowhere.txt", "--name", "n" * 61), "--name must have 1 to 60 characters, not 61"),
+        (("snap", "nowhere.txt", "--name", "n" * 61), "--name must have 1 to 60 characters, got 61"),
     ],
 )
-def test_what_cannot_be_read_is_said_in_a_line(
-    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+def test_unreadable_input_is_reported_in_one_line(
+    arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["rows", *arguments]) == 2
     complaint = capsys.readouterr().err
-    assert said in complaint
+    assert message in complaint
     assert complaint.count("\n") == 1

@@ -1,4 +1,4 @@
-"""The evidence rule of spec §1.3a done the slow way: plain loops over the whole history, nothing kept from before.
+"""The evidence rule of spec §1.3a by hand: plain loops over the whole history, without running sums.
 
 Independent of the code it checks: no arrays, no sums that age, no stored shares.
 """
@@ -17,7 +17,7 @@ PLATFORM, ADMIN, ONE, OTHER = "platform", "admin", "one", "other"
 
 
 @dataclass
-class Said:
+class Report:
     """One report about one pair."""
 
     reporter: str
@@ -45,33 +45,35 @@ class Court:
 
     parameters: TrustParameters
     rule: EvidenceRule
-    waiting: list[Said] = field(default_factory=list)
+    waiting: list[Report] = field(default_factory=list)
     pieces: list[Piece] = field(default_factory=list)
 
-    def hear(self, said: Said) -> None:
+    def hear(self, report: Report) -> None:
         """One report of an end, an admin or the platform."""
-        if said.positive and said.reporter in (ONE, OTHER):
+        if report.positive and report.reporter in (ONE, OTHER):
             near = [
                 one
                 for one in self.waiting
-                if one.pair == said.pair
-                and one.reporter != said.reporter
-                and abs(one.at - said.at) <= self.rule.meeting_window_seconds
+                if one.pair == report.pair
+                and one.reporter != report.reporter
+                and abs(one.at - report.at) <= self.rule.meeting_window_seconds
             ]
             if not near:
-                self.waiting.append(said)
+                self.waiting.append(report)
                 return
-            half = min(near, key=lambda one: abs(one.at - said.at))  # the first of equally near ones
+            half = min(near, key=lambda one: abs(one.at - report.at))  # the first of equally near ones
             self.waiting.remove(half)
-            shorter = min(half.duration_seconds, said.duration_seconds)
-            said = Said("both", True, shorter, min(half.at, said.at), said.pair)
-        self._count(said)
+            shorter = min(half.duration_seconds, report.duration_seconds)
+            report = Report("both", True, shorter, min(half.at, report.at), report.pair)
+        self._count(report)
 
-    def _count(self, said: Said) -> None:
+    def _count(self, report: Report) -> None:
         full = self.parameters.full_duration_seconds
-        piece = Piece(said.pair, said.positive, min(said.duration_seconds, full) / full, said.at, said.reporter)
+        piece = Piece(
+            report.pair, report.positive, min(report.duration_seconds, full) / full, report.at, report.reporter
+        )
         same = [
-            p for p in self.pieces if p.pair == said.pair and p.positive == piece.positive and _day(p) == _day(piece)
+            p for p in self.pieces if p.pair == report.pair and p.positive == piece.positive and _day(p) == _day(piece)
         ]
         if piece.positive:
             same = [p for p in same if (p.reporter == PLATFORM) == (piece.reporter == PLATFORM)]
@@ -122,5 +124,5 @@ def vouched_trust(history: Iterable[Interaction], now: float, parameters: TrustP
     """Direct trust of a pair whose whole history an admin imported, in this order."""
     court = Court(parameters, rule)
     for one in history:
-        court.hear(Said(ADMIN, one.positive, one.duration_seconds, one.at))
+        court.hear(Report(ADMIN, one.positive, one.duration_seconds, one.at))
     return court.trust(now)

@@ -18,7 +18,7 @@ from services.trust.domain.daily_caps import Used, newest_that_count, shares_of_
 from services.trust.domain.evidence import EvidenceTable, Pieces, direct_trust_of, fold
 from services.trust.domain.parameters import DAY_SECONDS, LIVE, EvidenceRule, TrustParameters
 from services.trust.domain.records import Basis
-from tests.unit.trust.domain.evidence_by_hand import ADMIN, ONE, OTHER, PLATFORM, Court, Said
+from tests.unit.trust.domain.evidence_by_hand import ADMIN, ONE, OTHER, PLATFORM, Court, Report
 
 PARAMETERS = TrustParameters()
 NOW = 20 * DAY_SECONDS
@@ -28,8 +28,8 @@ SMALL = EvidenceRule(pair_day=2.0, reporter_day=3.0)
 # Coarse times, so that reports fall into each other's windows and days.
 moments = st.integers(0, 3 * 144).map(lambda k: NOW - k * 600.0 / 2)
 durations = st.sampled_from([0.0, 0.5, 20.0, 60.0, 600.0])
-said = st.builds(
-    Said, st.sampled_from([ONE, OTHER, ADMIN, PLATFORM]), st.booleans(), durations, moments, st.integers(0, 1)
+reports = st.builds(
+    Report, st.sampled_from([ONE, OTHER, ADMIN, PLATFORM]), st.booleans(), durations, moments, st.integers(0, 1)
 )
 
 
@@ -42,12 +42,12 @@ class Books:
         self.table = EvidenceTable.empty(2)
         self.displaced = 0
 
-    def hear(self, several: Sequence[Said]) -> evidence_batch.Draft:
+    def hear(self, several: Sequence[Report]) -> evidence_batch.Draft:
         """A batch of one reporter."""
         who = several[0].reporter
         reporter = {ONE: 1, OTHER: 2}.get(who, 0)
         source = {PLATFORM: Basis.PLATFORM, ADMIN: Basis.ADMIN}.get(who, Basis.ONE)
-        draft = evidence_batch.drafted(
+        draft = evidence_batch.build_draft(
             np.array([one.pair + 1 for one in several]),
             np.array([one.positive for one in several]),
             np.array([one.duration_seconds for one in several]),
@@ -55,12 +55,12 @@ class Books:
             source,
         )
         waiting = [self._row(r, "number reporter pair at duration") for r in self.rows if r["basis"] == "waiting"]
-        draft = evidence_batch.confirmed(draft, waiting, reporter, NOW, self.rule)
+        draft = evidence_batch.confirm(draft, waiting, reporter, NOW, self.rule)
         days = evidence_batch.days_of(draft)
-        draft = evidence_batch.saturated(draft, days, self._used(days, reporter), 60.0, self.rule)
+        draft = evidence_batch.apply_daily_caps(draft, days, self._used(days, reporter), 60.0, self.rule)
         counted = [r for r in self.rows if r["basis"] == "one" and r["share"] > 0 and r["reporter"] == reporter]
         earlier = [self._row(r, "number pair at seconds share") for r in counted]
-        draft, out = evidence_batch.newest(draft, earlier, 60.0, self.rule)
+        draft, out = evidence_batch.keep_newest(draft, earlier, 60.0, self.rule)
         self._keep(draft, out, reporter)
         return draft
 
@@ -101,7 +101,7 @@ class Books:
         return result
 
 
-def heard(history: Sequence[Said], rule: EvidenceRule) -> tuple[Books, Court]:
+def heard(history: Sequence[Report], rule: EvidenceRule) -> tuple[Books, Court]:
     books, court = Books(rule), Court(PARAMETERS, rule)
     for one in history:
         books.hear([one])
@@ -110,16 +110,16 @@ def heard(history: Sequence[Said], rule: EvidenceRule) -> tuple[Books, Court]:
 
 
 @settings(max_examples=150)
-@given(st.lists(said, max_size=25), st.sampled_from([LIVE, SMALL]))
-def test_the_books_say_what_plain_loops_over_all_reports_say(history: list[Said], rule: EvidenceRule) -> None:
+@given(st.lists(reports, max_size=25), st.sampled_from([LIVE, SMALL]))
+def test_the_books_say_what_plain_loops_over_all_reports_say(history: list[Report], rule: EvidenceRule) -> None:
     books, court = heard(history, rule)
     assert books.trust() == pytest.approx([court.trust(NOW, 0), court.trust(NOW, 1)], abs=1e-9)
     assert sum(row["basis"] == "waiting" for row in books.rows) == len(court.waiting)
 
 
 @settings(max_examples=60)
-@given(st.lists(said, max_size=20), st.integers(1, 5))
-def test_a_batch_counts_as_its_reports_one_by_one(history: list[Said], size: int) -> None:
+@given(st.lists(reports, max_size=20), st.integers(1, 5))
+def test_a_batch_counts_as_its_reports_one_by_one(history: list[Report], size: int) -> None:
     """With a wide reporter's day: within a batch the day of a pair is filled before the reporter's."""
     rule = EvidenceRule(pair_day=2.0, reporter_day=1e9)
     batches, single = Books(rule), Books(rule)
@@ -133,8 +133,8 @@ def test_a_batch_counts_as_its_reports_one_by_one(history: list[Said], size: int
 
 
 @settings(max_examples=60)
-@given(st.lists(said, max_size=15), st.lists(said, min_size=1, max_size=15))
-def test_no_report_of_one_end_alone_raises_trust(history: list[Said], more: list[Said]) -> None:
+@given(st.lists(reports, max_size=15), st.lists(reports, min_size=1, max_size=15))
+def test_no_report_of_one_end_alone_raises_trust(history: list[Report], more: list[Report]) -> None:
     """No report by n alone, however many, raises any trust in n, where nothing of the other end waits for it."""
     history = [one for one in history if not (one.reporter == OTHER and one.positive)]
     books, _ = heard(history, LIVE)
@@ -144,13 +144,13 @@ def test_no_report_of_one_end_alone_raises_trust(history: list[Said], more: list
     assert all(after <= was + 1e-9 for was, after in zip(before, books.trust(), strict=True))
 
 
-@given(st.lists(said, max_size=30))
-def test_the_bad_of_one_end_outweighs_any_number_of_the_others_own_reports(more: list[Said]) -> None:
+@given(st.lists(reports, max_size=30))
+def test_the_bad_of_one_end_outweighs_any_number_of_the_others_own_reports(more: list[Report]) -> None:
     """50 negatives of m about n outweigh any number of n's own reports, tiny bad ones that would dilute included."""
     books = Books(LIVE)
     for one in more:
         books.hear([replace(one, reporter=ONE, pair=0)])
-    books.hear([Said(OTHER, False, 60.0, NOW - k) for k in range(50)])
+    books.hear([Report(OTHER, False, 60.0, NOW - k) for k in range(50)])
     for one in more:
         books.hear([replace(one, reporter=ONE, pair=0, at=one.at - 1)])
     assert books.trust()[0] == 0.0
@@ -158,15 +158,15 @@ def test_the_bad_of_one_end_outweighs_any_number_of_the_others_own_reports(more:
 
 def test_flood_of_tiny_bad_reports_dilutes_only_within_bounds() -> None:
     books = Books(LIVE)
-    meetings = [Said(ONE, True, 60.0, NOW - DAY_SECONDS - 600.0 * k) for k in range(8)]
+    meetings = [Report(ONE, True, 60.0, NOW - DAY_SECONDS - 600.0 * k) for k in range(8)]
     books.hear(meetings)
     books.hear([replace(one, reporter=OTHER) for one in meetings])
     before = books.trust()[0]
     for start in range(0, 500, 50):
-        books.hear([Said(ONE, False, 0.0, NOW - 1 - start - k / 100) for k in range(50)])
+        books.hear([Report(ONE, False, 0.0, NOW - 1 - start - k / 100) for k in range(50)])
     assert books.table[0].negative_weight <= 10 * LIVE.pair_day
     assert 0 < books.trust()[0] < before
-    books.hear([Said(OTHER, False, 60.0, NOW - 1 - k) for k in range(8)])
+    books.hear([Report(OTHER, False, 60.0, NOW - 1 - k) for k in range(8)])
     assert books.trust()[0] == 0.0
     assert books.table[0].negative == pytest.approx(8.0, abs=1e-3)
 
@@ -176,30 +176,30 @@ def test_meeting_counts_once_with_shorter_duration_and_earlier_time() -> None:
     for first, second in (((ONE, 60.0, 0.0), (OTHER, 30.0, 400.0)), ((OTHER, 30.0, 400.0), (ONE, 60.0, 0.0))):
         books = Books(LIVE)
         for who, seconds, later in (first, second):
-            books.hear([Said(who, True, seconds, NOW - 1000.0 + later)])
+            books.hear([Report(who, True, seconds, NOW - 1000.0 + later)])
         assert books.table[0].count == 1
         assert books.table[0].reference_time == NOW - 1000.0
         assert books.trust(NOW)[0] == pytest.approx(0.5 / 6, abs=1e-4)
         assert sorted(row["basis"] for row in books.rows) == ["both", "half"]
     apart = Books(LIVE)
-    apart.hear([Said(ONE, True, 60.0, NOW - 1000.0)])
-    apart.hear([Said(OTHER, True, 60.0, NOW - 399.0)])
+    apart.hear([Report(ONE, True, 60.0, NOW - 1000.0)])
+    apart.hear([Report(OTHER, True, 60.0, NOW - 399.0)])
     assert (apart.trust()[0], [row["basis"] for row in apart.rows]) == (0.0, ["waiting", "waiting"])
 
 
 def test_a_report_that_comes_too_late_confirms_nothing() -> None:
     books = Books(LIVE)
     old = NOW - LIVE.confirm_seconds - 1.0
-    books.hear([Said(ONE, True, 60.0, old)])
-    books.hear([Said(OTHER, True, 60.0, old)])
+    books.hear([Report(ONE, True, 60.0, old)])
+    books.hear([Report(OTHER, True, 60.0, old)])
     assert books.trust()[0] == 0.0
 
 
 def test_more_than_could_ever_count_does_not_wait() -> None:
     books = Books(LIVE)
-    draft = books.hear([Said(ONE, True, 60.0, NOW - 1.0 - k / 10) for k in range(500)])
+    draft = books.hear([Report(ONE, True, 60.0, NOW - 1.0 - k / 10) for k in range(500)])
     assert draft.unconfirmed == 10 * LIVE.pair_day
-    again = books.hear([Said(ONE, True, 60.0, NOW - 2.0)])
+    again = books.hear([Report(ONE, True, 60.0, NOW - 2.0)])
     assert (again.unconfirmed, books.trust()[0]) == (0, 0.0)
 
 
@@ -208,12 +208,12 @@ def test_of_too_many_bad_reports_the_newest_count() -> None:
     books = Books(SMALL)
     start = NOW - DAY_SECONDS
     for k in range(5):
-        books.hear([Said(ONE, False, 60.0, start + 600.0 * k, k % 2)])
+        books.hear([Report(ONE, False, 60.0, start + 600.0 * k, k % 2)])
     assert [row["share"] for row in books.rows] == [0.0, 0.0, 1.0, 1.0, 1.0]
     assert books.displaced == 2
     assert [books.table[k].count for k in range(2)] == [2, 1]
     late = Books(SMALL)
-    late.hear([Said(ONE, False, 60.0, start + 600.0 * k, k % 2) for k in (4, 3, 2, 1)])
+    late.hear([Report(ONE, False, 60.0, start + 600.0 * k, k % 2) for k in (4, 3, 2, 1)])
     assert [row["share"] for row in late.rows] == [1.0, 1.0, 1.0, 0.0]
 
 
@@ -252,12 +252,12 @@ def test_matches_take_the_nearest_that_is_left(
         pairs, at = zip(*rows, strict=True) if rows else ((), ())
         return Reported.of(range(1, len(rows) + 1), pairs, at, [1.0] * len(rows))
 
-    found = matches(columns(new), columns(waiting), window).tolist()
+    partners = matches(columns(new), columns(waiting), window).tolist()
     left = list(range(len(waiting)))
     for k, (pair, at) in enumerate(new):
         near = [j for j in left if waiting[j][0] == pair and abs(waiting[j][1] - at) <= window]
         best = min(near, key=lambda j: abs(waiting[j][1] - at), default=-1)
-        assert found[k] == best
+        assert partners[k] == best
         if best >= 0:
             left.remove(best)
 

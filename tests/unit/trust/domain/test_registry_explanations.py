@@ -23,7 +23,7 @@ NEIGHBOURS = Reasons(
 )
 
 
-def test_neighbours_are_told_counts_decay_and_relations() -> None:
+def test_explanation_of_neighbours_has_counts_decay_relations() -> None:
     assert explain(NEIGHBOURS, TrustParameters(), LIVE) == (
         "cam and phone trust each other 0.580 (0 = not at all, 1 = fully). "
         "They interacted 12 times, 10 well and 2 badly, last 3 days earlier; a bad one weighs 2 times a good one, not "

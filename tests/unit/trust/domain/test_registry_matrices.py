@@ -32,7 +32,7 @@ def test_entries_are_the_positive_part_of_the_dense_matrix_bit_for_bit(
     assert result.direct.tolist() == dense.direct[result.rows, result.columns].tolist()
 
 
-def test_nobody_and_somebody_alone_have_no_entries() -> None:
+def test_no_device_and_a_single_device_have_no_entries() -> None:
     graph = town(5, 4, 0)
     for devices in ([], [3]):
         assert len(matrices.entries_among(graph, np.array(devices, dtype=np.int64), 0.8).rows) == 0

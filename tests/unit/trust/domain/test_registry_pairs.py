@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from services.trust.domain.evidence import Evidence, Pieces, Prior, add, direct_trust_at
 from services.trust.domain.graph import TrustGraph
-from services.trust.domain.pairs import GraphBuilder, PairBook, PairSnapshot, Priors
+from services.trust.domain.pairs import GraphBuilder, LivePairs, PairSnapshot, Priors
 from services.trust.domain.parameters import LIVE, TrustParameters
 from services.trust.domain.scores import Interaction
 
@@ -46,13 +46,13 @@ def rows_of(history: list[Act]) -> list[Row]:
 
 
 def snapshot_of(history: list[Act]) -> PairSnapshot:
-    book = PairBook()
+    book = LivePairs()
     book.take(rows_of(history), 1)
     return book.snapshot()
 
 
 def test_a_snapshot_stays_while_the_book_goes_on() -> None:
-    book = PairBook()
+    book = LivePairs()
     once = (1.0, 0.0, 1.0, 0.0, 0.0, 0.0)
     book.take([(1, 3, 4, 1, 1, *once, 5.0)], 1)
     before = book.snapshot()
@@ -79,7 +79,7 @@ def test_a_replay_equals_what_was_known_then(history: list[Act], at: float) -> N
 
 
 @given(acts, st.floats(100, 500), st.floats(0, 100))
-def test_a_graph_that_only_aged_is_the_graph_built_anew(history: list[Act], at: float, later: float) -> None:
+def test_an_aged_graph_equals_a_rebuilt_one(history: list[Act], at: float, later: float) -> None:
     pairs, builder = snapshot_of(history), GraphBuilder(PARAMETERS, LIVE)
     builder.build(pairs, at, 12)
     result = builder.build(pairs, at + later, 12)
@@ -111,5 +111,5 @@ def test_priors_join_known_pairs_and_follow_behind_for_strangers(
 
 
 def test_an_empty_book_gives_an_empty_graph() -> None:
-    graph = GraphBuilder(PARAMETERS, LIVE).build(PairBook().snapshot(), 5.0, 3)
+    graph = GraphBuilder(PARAMETERS, LIVE).build(LivePairs().snapshot(), 5.0, 3)
     assert (graph.size, graph.ties) == (3, 0)

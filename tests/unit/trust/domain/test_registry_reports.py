@@ -83,7 +83,7 @@ def test_the_allowed_skew_is_allowed() -> None:
     assert len(check(batch, NUMBERS, PLATFORM, NOW).low) == 1
 
 
-def test_a_device_may_name_itself_as_reporter_and_nobody_else() -> None:
+def test_a_device_may_name_only_itself_as_reporter() -> None:
     batch = replace(reports(2), reporters=["a", ""])
     check(batch, NUMBERS, "a", NOW)
     with pytest.raises(ForeignInteractions) as caught:

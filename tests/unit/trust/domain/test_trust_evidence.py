@@ -161,7 +161,7 @@ def test_a_bad_batch_is_refused_whole_with_its_index(pairs: list[int], durations
 
 
 def test_columns_of_different_lengths_are_refused() -> None:
-    with pytest.raises(InvalidInteraction, match="one length"):
+    with pytest.raises(InvalidInteraction, match="differ in length"):
         fold(EvidenceTable.empty(2), Pieces.of([0], [True, False], [1.0], [0.0]), NEUTRAL)
 
 

@@ -275,7 +275,7 @@ def test_columns_that_describe_nothing_are_refused() -> None:
         people((1, 7, 1, 3, 4, 7, NAN, NAN), (1, 8, 1, 3, 4, 8, NAN, NAN))
     with pytest.raises(InvalidPopulation, match="before it starts"):
         rests((1, 5, 4, 0, 0))
-    with pytest.raises(InvalidPopulation, match="one length"):
+    with pytest.raises(InvalidPopulation, match="same length"):
         Stays(np.zeros(1, dtype=np.int64), np.zeros(2), np.zeros(2), np.zeros(2), np.zeros(2))
 
 
@@ -283,7 +283,7 @@ ARCHIVE = Path(os.environ.get("COTERIE_DATA", "")) / "santander_siot.tar.gz"
 
 
 def derived(name: str) -> dict[tuple[int, int], int]:
-    """Pairs and meetings derived from the same files by an independent program, kept in the archive."""
+    """Pairs and meetings derived from the same files by an independent program, stored in the archive."""
     with tarfile.open(ARCHIVE) as archive:
         member = archive.extractfile(f"derived/{name}")
         assert member is not None
@@ -303,14 +303,16 @@ def test_the_published_city_gives_the_known_relations() -> None:
     rules = RelationRules()
     radius = rules.contact_radius_metres
     sor = spaced_encounters(meetings_within(private, radius, 1_800.0), 21_600.0)
-    assert kept(sor.a, sor.b, sor.times, 3) == derived("sor_user_pairs.csv.gz")
+    assert at_least(sor.a, sor.b, sor.times, 3) == derived("sor_user_pairs.csv.gz")
     sor2 = spaced_encounters(meetings_between(public, private, radius, 60.0), 3_600.0)
-    assert kept(-sor2.a, sor2.b, sor2.times, 3) == derived("sor2_device_user_pairs.csv.gz")
+    assert at_least(-sor2.a, sor2.b, sor2.times, 3) == derived("sor2_device_user_pairs.csv.gz")
     lamps = np.flatnonzero(population.public & ~population.mobile)
     seen = visits(private, population.places[lamps], radius)
-    assert kept(population.devices[lamps[seen.a]], seen.b, seen.times, 14) == derived("clor_publicstatic_user.csv.gz")
+    assert at_least(population.devices[lamps[seen.a]], seen.b, seen.times, 14) == derived(
+        "clor_publicstatic_user.csv.gz"
+    )
 
 
-def kept(a: Integers, b: Integers, times: Integers, least: int) -> dict[tuple[int, int], int]:
+def at_least(a: Integers, b: Integers, times: Integers, least: int) -> dict[tuple[int, int], int]:
     listed = zip(a.tolist(), b.tolist(), times.tolist(), strict=True)
     return {(x, y): n for x, y, n in listed if n >= least}

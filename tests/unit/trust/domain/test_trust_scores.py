@@ -86,7 +86,7 @@ def best_graph(direct: Floats) -> TrustGraph:
     return replace(TrustGraph.from_dense(direct), paths=Paths.BEST)
 
 
-def everybody(graph: TrustGraph) -> Floats:
+def indirect_matrix(graph: TrustGraph) -> Floats:
     return trust_rows(graph, np.arange(graph.size), 0.8).trust
 
 
@@ -120,7 +120,7 @@ def test_by_best_paths_no_new_or_stronger_tie_lowers_anybodys_trust(direct: Floa
         i, j = data.draw(st.permutations(range(len(direct))))[:2]
         raised = direct.copy()
         raised[i, j] = raised[j, i] = data.draw(st.floats(direct[i, j], 1))
-        assert (everybody(best_graph(raised)) >= everybody(best_graph(direct)) - 1e-12).all()
+        assert (indirect_matrix(best_graph(raised)) >= indirect_matrix(best_graph(direct)) - 1e-12).all()
 
 
 def test_weak_new_tie_lowers_trust_by_shortest_path_and_not_by_best() -> None:
@@ -129,8 +129,8 @@ def test_weak_new_tie_lowers_trust_by_shortest_path_and_not_by_best() -> None:
         chain[a, b] = chain[b, a] = e
     tied = chain.copy()
     tied[0, 2] = tied[2, 0] = 0.01
-    shortest = [everybody(TrustGraph.from_dense(item))[0, 3] for item in (chain, tied)]
-    best = [everybody(best_graph(item))[0, 3] for item in (chain, tied)]
+    shortest = [indirect_matrix(TrustGraph.from_dense(item))[0, 3] for item in (chain, tied)]
+    best = [indirect_matrix(best_graph(item))[0, 3] for item in (chain, tied)]
     assert shortest == pytest.approx([0.2 * 0.729, 0.2 * 0.009])
     assert best == pytest.approx([0.2 * 0.729, 0.2 * 0.729])
 
@@ -330,6 +330,6 @@ def test_participants_must_be_distinct() -> None:
         trust_rows(TrustGraph.from_ties(2, [0], [1], [0.5]), [1, 1], 0.8)
 
 
-def test_nobody_trusts_nobody_in_an_empty_graph() -> None:
+def test_an_empty_graph_has_no_trust() -> None:
     result = trust_matrix([], 0.8)
     assert result.trust.shape == result.direct.shape == result.indirect.shape == (0, 0)

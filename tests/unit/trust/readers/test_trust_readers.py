@@ -28,11 +28,11 @@ def test_an_edge_list_is_read_with_line_numbers_and_resumed(tmp_path: Path, name
     ("text", "says"),
     [
         ("0 1\n0\n", "edges.txt, line 2: expected 2 fields"),
-        ("0 1\n0 x\n", "line 2: node must be a number, not 'x'"),
+        ("0 1\n0 x\n", "line 2: node must be a number, got 'x'"),
         ("0 1.5\n", "line 1: node must be a whole number"),
         ("0 nan\n", "line 1: node must be finite"),
-        ("3 3\n", "line 1: a tie joins two different nodes"),
-        ("-1 3\n", "line 1: a tie joins"),
+        ("3 3\n", "line 1: a tie needs two different nodes"),
+        ("-1 3\n", "line 1: a tie needs"),
     ],
 )
 def test_a_bad_edge_is_named_by_file_and_line(tmp_path: Path, text: str, says: str) -> None:
@@ -91,7 +91,7 @@ def test_interactions_are_read_and_resumed(tmp_path: Path) -> None:
         ("ann,bob,maybe,1,1", "positive must be one of"),
         ("ann,bob,1,-1,1", "duration must be ≥ 0"),
         ("ann,bob,1,1,inf", "at must be finite"),
-        ("ann,bob,1,1", "expected 5 fields, found 4"),
+        ("ann,bob,1,1", "expected 5 fields, got 4"),
     ],
 )
 def test_a_bad_interaction_is_named_by_line(tmp_path: Path, row: str, says: str) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from services.kit.errors import InvalidInput
 from services.trust.domain.graph import Floats, Integers
-from services.trust.domain.population import NOBODY, PUBLIC_OWNER, UNKNOWN_MAKE, Population, Stays
+from services.trust.domain.population import NO_CARRIER, PUBLIC_OWNER, UNKNOWN_MAKE, Population, Stays
 
 SIDE_METRES = 4_440.0
 """Side of Santander's unit square, derived from the lattice of coordinates; the authors do not state it."""
@@ -121,7 +121,7 @@ def build_city(users: int, seed: int, habits: Habits = DEFAULT_HABITS) -> City:
     devices = np.arange(1, len(owners) + 1)
     brands, models = _makes(owners, rng)
     mobile = np.isin(kinds, list(MOBILE_KINDS))
-    carriers = np.where(mobile, np.where(owners == PUBLIC_OWNER, -devices, owners), NOBODY)
+    carriers = np.where(mobile, np.where(owners == PUBLIC_OWNER, -devices, owners), NO_CARRIER)
     squares = _fold(rng.normal(SIDE_METRES / 2, CENTRE_METRES, (len(owners), 2)))
     places = np.where((owners == PUBLIC_OWNER)[:, None], squares, homes[owners - 1])
     places[mobile] = np.nan

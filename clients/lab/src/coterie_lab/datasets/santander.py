@@ -16,7 +16,7 @@ import numpy as np
 
 from coterie_lab.datasets.city import MOBILE_KINDS, SIDE_METRES
 from services.trust.domain.graph import Integers
-from services.trust.domain.population import NOBODY, PUBLIC_OWNER, Population, Stays
+from services.trust.domain.population import NO_CARRIER, PUBLIC_OWNER, Population, Stays
 from services.trust.readers.lines import Line, lines, open_member
 
 SOURCE = "https://www.social-iot.org (Marche et al. 2020, data set of Santander)"
@@ -114,7 +114,7 @@ def read_city(source: Path) -> tuple[Population, Stays]:
 def carrier_of(record: DeviceRecord) -> int:
     """Who moves the device: its user, itself (−id) for a public vehicle, nobody for a static one."""
     if record.kind not in MOBILE_KINDS:
-        return NOBODY
+        return NO_CARRIER
     return -record.device if record.owner == PUBLIC_OWNER else record.owner
 
 
