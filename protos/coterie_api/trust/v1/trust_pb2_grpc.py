@@ -232,8 +232,8 @@ class RegistryServicer:
         raise NotImplementedError('Method not implemented!')
 
     def EraseDevice(self, request, context):
-        """Erases a device: it is revoked, and its name, profile, keys, ties, links and decisions are deleted. Only its id stays
-        in the ledger and the audit log. The owner's name goes with its last device.
+        """Erases a device: it is revoked, and its name, profile, keys, ties, links and decisions are deleted. Only its id
+        stays in the ledger and the audit log. The owner's name goes with its last device.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -261,8 +261,8 @@ class RegistryServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RotateKey(self, request, context):
-        """A successor of a key, for the same holder; the old one stays valid for a while, so that its holder is not locked out. For
-        admins, and for who holds the key.
+        """Creates a new key for a key's holder; the old one stays valid for a grace period, so that the holder is not locked
+        out. For admins and for the key's holder.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1549,7 +1549,7 @@ class TrustServicer:
 
     def DeriveRelations(self, request, context):
         """Derives relations (co-location, co-work, social, social-public) again from the whole history of meetings and tasks.
-        They follow every report by themselves; this also counts reports that came later than their successors.
+        Every report updates them; this call also counts reports that arrived out of order.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
