@@ -95,7 +95,7 @@ class Form:
                 with card("Strategy"):
                     self._kind = ui.radio({item.name: item.title for item in PRESETS}, value=preset).props("inline")
                     self._about = text(BY_NAME[preset].about, "c-faint")
-                with card("Name"):
+                with card("Name and access"):
                     self._naming = ui.element("div").classes("c-grid").style("--least: 240px")
                 with card("Choices"):
                     self._place = ui.element("div").classes("c-grid").style("--least: 220px")
