@@ -128,7 +128,7 @@ class BadSums(InvalidInput):
 
 
 class NoGrid(Unprocessable):
-    """No grid serves a secure sum of so many devices with so much noise."""
+    """No grid fits a secure sum of this many devices with this much noise."""
 
 
 class BadMaskedUpdate(Unprocessable):

@@ -201,7 +201,7 @@ def _threads() -> ThreadPoolExecutor:
 
 
 def _windows(elements: int) -> list[int]:
-    """Lengths of the windows that cover so many elements."""
+    """Yield the lengths of the windows that cover this number of elements."""
     return [min(WINDOW, elements - start) for start in range(0, elements, WINDOW)]
 
 
@@ -266,7 +266,7 @@ class _Cells:
 
 
 def weight_of(units: int) -> float:
-    """The weight of so many units."""
+    """Return the weight of this number of units."""
     return units / _UNIT
 
 

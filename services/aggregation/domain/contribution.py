@@ -5,9 +5,9 @@ updates are exact and invertible, so a coalition's model is an addition or a sub
 
 Z. Liu, Y. Chen, H. Yu, Y. Liu, L. Cui, "GTG-Shapley: efficient and accurate participant contribution evaluation in
 federated learning", ACM TIST 2022: guided orders (every device comes first equally often) and truncation (an order ends
-once the coalition is worth as much as everybody). Unlike that paper, every order is also gone through backwards
+once the coalition is worth as much as all players). Unlike that paper, every order is also gone through backwards
 (antithetic: late and early places even out), and the devices after a truncation share what is left of the worth, so
-that the values always sum to what everybody together is worth.
+that the values always sum to the worth of the grand coalition.
 
 Worths are asked for in batches and may be told by somebody far away: an `Inquiry` says what it wants to know next, the
 same whenever it is asked with the same answers.
@@ -42,7 +42,7 @@ class Contributions:
 
     Attributes
     ----------
-    values : of every device; they sum to worth(everybody) − worth(nobody).
+    values : of every device; they sum to worth(all) − worth(∅).
     errors : standard error of each value, over the orders gone through.
     evaluations : coalitions whose worth was asked for, each once.
     orders : orders gone through.
@@ -104,7 +104,7 @@ class _Order:
     def is_done(self) -> bool:
         return self.place >= len(self.devices)
 
-    def walk(self, known: dict[Mask, float], met: set[Mask], everybody: float, truncation: float) -> Mask | None:
+    def walk(self, known: dict[Mask, float], met: set[Mask], all_players: float, truncation: float) -> Mask | None:
         """Goes on as far as worths are known; the coalition whose worth it needs next, None at its end.
 
         Coalitions on the way are added to `met`.
@@ -113,9 +113,9 @@ class _Order:
             self.reached = known[0]
         while not self.is_done:
             # Never before the first device: without it an order would say nothing.
-            if self.place and abs(everybody - self.reached) <= truncation:
+            if self.place and abs(all_players - self.reached) <= truncation:
                 left = self.devices[self.place :]
-                self.marginals[left] = (everybody - self.reached) / len(left)
+                self.marginals[left] = (all_players - self.reached) / len(left)
                 self.place = len(self.devices)
                 return None
             device = self.devices[self.place]
@@ -132,7 +132,7 @@ class _Order:
 class Inquiry:
     """Asks for worths until every device's value is known well enough.
 
-    `tolerance` (of standard errors) and `truncation` are shares of what everybody is worth more than nobody. It ends
+    `tolerance` (of standard errors) and `truncation` are shares of worth(all) − worth(∅). It ends
     with the first whole turn of 2n orders after which every error is below the tolerance, or when `max_evaluations` are
     used up. Few devices are not sampled: where all coalitions can be asked for, they are.
     """
@@ -155,7 +155,7 @@ class Inquiry:
         self._ahead = _guided(self.devices, self.rng)
 
     @property
-    def everybody(self) -> Mask:
+    def all_players(self) -> Mask:
         return (1 << self.devices) - 1
 
     @property
@@ -173,7 +173,7 @@ class Inquiry:
         """Coalitions whose worth it needs to go on; none when it has ended."""
         if self.asks_all:
             return [mask for mask in range(1 << self.devices) if mask not in self.known]
-        if ends := [mask for mask in (0, self.everybody) if mask not in self.known]:
+        if ends := [mask for mask in (0, self.all_players) if mask not in self.known]:
             return ends
         while True:
             if not self._orders:
@@ -197,7 +197,7 @@ class Inquiry:
 
     @property
     def _worth_of_all(self) -> float:
-        return self.known[self.everybody]
+        return self.known[self.all_players]
 
     @property
     def _scale(self) -> float:

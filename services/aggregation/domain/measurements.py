@@ -147,7 +147,7 @@ def _most_have(says: Sequence[tuple[float, float]]) -> float:
 
 
 def draw_panel(devices: Iterable[str], seed: int, most: int = PANEL) -> set[str]:
-    """The devices that measure every version: the same ones as long as they are there, whoever joins or leaves."""
+    """Return the devices that measure every version: a member stays while it is enrolled, whatever others do."""
 
     def place(device: str) -> bytes:
         return hashlib.sha256(f"panel:{seed}:{device}".encode()).digest()

@@ -27,7 +27,7 @@ StateReader = Callable[[int, int], State]
 
 
 class Flow:
-    """So many numbers at a time, from chunks of any size."""
+    """Regroup chunks of any size into windows of equal size."""
 
     def __init__(self, chunks: Iterable[Vector]) -> None:
         self._chunks = iter(chunks)

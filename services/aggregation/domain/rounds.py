@@ -49,7 +49,7 @@ class Standing:
     """Where an open round stands.
 
     `pending` participants may still deliver; `unbearable` says why the task's rule cannot combine what came so far.
-    `is_full`: an asynchronous round has the updates it steps with, whoever may still deliver.
+    `is_full`: the buffer of an asynchronous round is full, even if devices may still deliver.
     """
 
     delivered: int
@@ -80,7 +80,7 @@ def judge(standing: Standing, now: float) -> Verdict:
 
 
 def missing_of(states: Iterable[ParticipationState]) -> str:
-    """Why updates of a round are missing, in words: how many devices did what; empty where nobody is missing."""
+    """Describe why updates are missing: the number of devices by state; empty when none is missing."""
     counts = Counter(states)
     told = [f"{counts[state]} {words}" for state, words in _MISSING.items() if counts[state]]
     return f" ({', '.join(told)})" if told else ""

@@ -67,7 +67,7 @@ class SumRules:
         return max(self.threshold - 1, -(-least // 10)) if self.colluders is None else self.colluders
 
     def honest(self, least: int) -> int:
-        """h; `BadTask` where nobody would be left."""
+        """h; `BadTask` where no device would be left."""
         honest = least - self.assumed_colluders(least)
         if honest < 1:
             raise BadTask(

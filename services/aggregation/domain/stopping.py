@@ -65,7 +65,7 @@ class Stop:
 
 
 def check(stop: Stop | None, *, measured: bool) -> None:
-    """Raises BadTask for a stop that makes no sense, or that nobody could measure."""
+    """Raise BadTask for an inconsistent stop rule, or for a metric that no device could measure."""
     if stop is None:
         return
     if not 1 <= len(stop.metric) <= 64:

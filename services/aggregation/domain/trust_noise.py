@@ -25,7 +25,7 @@ class TrustNoise:
 
     Attributes
     ----------
-    most : σ of a device alone, and of one that trusts nobody.
+    most : σ of a device alone, and of one without trust in any other.
     threshold : α_th, trust from which there is none.
     delta : δ of every release.
     calibration : "exact" when σ is the least there is for (ε, δ), else the paper's.

@@ -88,8 +88,8 @@ class TasksServicer(rpc.TasksServicer):
         return pb.ListRoundsReply(rounds=map(messages.round_, result), next_cursor=cursor)
 
     async def GetRound(self, request: pb.GetRoundRequest, context: Context) -> pb.RoundDetail:
-        view, everybody = await self._history.get_round(request.task_id, request.number)
-        return pb.RoundDetail(round=messages.round_(view), participations=map(messages.participation, everybody))
+        view, participations = await self._history.get_round(request.task_id, request.number)
+        return pb.RoundDetail(round=messages.round_(view), participations=map(messages.participation, participations))
 
     async def ListParticipations(
         self, request: pb.ListParticipationsRequest, context: Context

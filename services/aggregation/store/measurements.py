@@ -18,7 +18,7 @@ from services.kit.database.rows import Tx, columns, fetch_all, fetch_one, upsert
 from services.kit.rpc.paging import Page
 
 _MEASUREMENTS: sa.Select[Any] = sa.select(*columns(Measurement, t.measurements))
-# Made once: a statement that is asked in every round costs more to make than to run.
+# Precompiled: building a hot statement costs more than running it.
 _OF_VERSION = _MEASUREMENTS.where(
     t.measurements.c.task_id == sa.bindparam("p_task"),
     t.measurements.c.line == sa.bindparam("p_line"),

@@ -59,7 +59,7 @@ class ModelFiles:
 
 
 COMMON_BYTES = 16 << 10
-"""Headers up to this are remembered: all updates of a round have the same one, unless somebody lies."""
+"""Headers up to this are remembered: all honest updates of a round have the same one."""
 
 
 @lru_cache(maxsize=256)
@@ -80,7 +80,7 @@ class StoredFile:
             self._whole = blobs.read(self._digest, 0, self._size)
 
     def layout(self) -> Layout:
-        """Where the update's tensors lie; raises BadUpdate when it is no sound safetensors file."""
+        """Return the update's layout; raise BadUpdate when it is not a valid safetensors file."""
         try:
             length = header_length(bytes(self(0, min(PREFIX_BYTES, self._size))), self._size)
             header = bytes(self(PREFIX_BYTES, length))

@@ -61,7 +61,7 @@ def _size(*, of_one: bool) -> sa.CompoundSelect[Any]:
     return by_task.union_all(by_upload).limit(sa.literal_column("1"))
 
 
-# Made once: a statement that is asked in every round costs more to make than to run.
+# Precompiled: building a hot statement costs more than running it.
 _LATEST, _IN_USE = _latest(), _in_use()
 _SIZE, _SIZE_OF = _size(of_one=False), _size(of_one=True)
 _TAKE_LETTERS = (
@@ -136,13 +136,13 @@ async def add_upload(tx: Tx, digest: str, uploader: str, size_bytes: int, now: f
 
 
 async def uploaded_bytes(tx: Tx, uploader: str) -> int:
-    """Bytes of all models somebody uploaded."""
+    """Return the total bytes of a publisher's uploaded models."""
     query = sa.select(sa.func.coalesce(sa.func.sum(t.uploads.c.size_bytes), 0)).where(t.uploads.c.uploader == uploader)
     return int((await tx.execute(query)).scalar_one())
 
 
 async def remove_upload(tx: Tx, digest: str, uploader: str) -> bool:
-    """Forgets that somebody uploaded a model; whether it was known."""
+    """Delete the record of an upload; return whether it existed."""
     where = (t.uploads.c.digest == digest, t.uploads.c.uploader == uploader)
     return bool((await tx.execute(t.uploads.delete().where(*where))).rowcount)
 

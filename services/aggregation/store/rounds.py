@@ -23,7 +23,7 @@ from services.kit.rpc.paging import Page
 _ROUNDS: sa.Select[Any] = sa.select(*columns(Round, t.rounds))
 _PARTICIPATIONS: sa.Select[Any] = sa.select(*columns(Participation, t.participations))
 _COLUMNS = tuple(field.name for field in fields(Participation))
-# Made once: a statement that is asked in every round costs more to make than to run.
+# Precompiled: building a hot statement costs more than running it.
 _ROUND = _ROUNDS.where(t.rounds.c.task_id == sa.bindparam("p_task"), t.rounds.c.number == sa.bindparam("p_round"))
 _ADD_ROUND, _ADD_PARTICIPATIONS = t.rounds.insert(), t.participations.insert()
 _ROUND_LOCKED = _ROUND.with_for_update()
@@ -149,12 +149,12 @@ async def delivered_by_owner(tx: Tx, task_id: str, number: int) -> Counter[str]:
 
 
 async def list_participations(tx: Tx, task_id: str, number: int) -> list[Participation]:
-    """Everybody in a round by device id."""
+    """Return the participations of a round by device id."""
     return await fetch_all(tx, _EVERYBODY, Participation, {"p_task": task_id, "p_round": number})
 
 
 async def standings(tx: Tx, task_id: str, number: int) -> dict[str, ParticipationState]:
-    """Where everybody in a round stands."""
+    """Return the state of every device in a round."""
     p = t.participations.c
     query = sa.select(p.device_id, p.state).where(p.task_id == task_id, p.round == number)
     return dict((await tx.execute(query)).all())
@@ -168,7 +168,7 @@ async def members_heard(tx: Tx, task_id: str, number: int) -> dict[str, list[dic
 
 
 async def last_participations(tx: Tx, task_id: str, before_round: int) -> list[Participation]:
-    """Everybody in the round before this one."""
+    """Return the participations of the round before this one."""
     return await list_participations(tx, task_id, before_round - 1) if before_round > 1 else []
 
 
@@ -278,7 +278,7 @@ async def given_up(tx: Tx, task_id: str, number: int) -> set[str]:
 
 
 async def forget_work(tx: Tx, task_id: str, number: int) -> None:
-    """Forgets what everybody was told to do in a round that nothing will be asked about any more."""
+    """Delete the work items of a round that no call needs any more."""
     await tx.execute(_FORGET_WORK, {"p_task": task_id, "p_round": number})
 
 

@@ -26,7 +26,7 @@ for _kind in EventKind:  # counted from 0: the first of a kind would be no incre
 _TASKS: sa.Select[Any] = sa.select(*columns(Task, t.tasks))
 _ENROLMENTS: sa.Select[Any] = sa.select(*columns(Enrolment, t.enrolments))
 _EVENTS: sa.Select[Any] = sa.select(*columns(Event, t.events))
-# Made once: a statement that is asked in every round costs more to make than to run.
+# Precompiled: building a hot statement costs more than running it.
 _TASK = _TASKS.where(t.tasks.c.id == sa.bindparam("p_task"))
 _TASK_LOCKED = _TASK.with_for_update()
 _ADD_EVENTS = t.events.insert()

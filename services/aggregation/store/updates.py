@@ -61,7 +61,7 @@ class StoredUpdates:
         return [update.key for update in self._updates]
 
     def only(self, which: Sequence[int]) -> StoredUpdates | ChosenUpdates:
-        """See `Rows`. Where one window holds all updates the store is read once, whoever reads of them how often."""
+        """See `Rows`. Where one window holds all updates the store is read only once."""
         if self.count * self.elements <= WINDOW_CELLS:
             return ChosenUpdates(self, tuple(which))
         return StoredUpdates(self._blobs, self._model, [self._updates[i] for i in which])

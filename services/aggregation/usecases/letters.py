@@ -95,9 +95,10 @@ class LetterUseCases:
         if item is None or letter.recipient not in {peer.device_id for peer in item.peers}:
             raise BadLetter(f"the plan has no link from {letter.sender} to {letter.recipient} in this round")
         if letter.size_bytes > open_round.max_letter_bytes():
+            limit = open_round.max_letter_bytes()
             raise LetterTooLarge(
-                f"the letter has {letter.size_bytes} bytes, at most {open_round.max_letter_bytes()} are taken in this round",
-                details={"limit_bytes": str(open_round.max_letter_bytes())},
+                f"the letter has {letter.size_bytes} bytes, at most {limit} are taken in this round",
+                details={"limit_bytes": str(limit)},
             )
         return open_round
 

@@ -1,4 +1,4 @@
-"""Centred clipping: nobody pulls the result further than a radius at a time.
+"""Centred clipping: no update pulls the result further than a radius per iteration.
 
 S. P. Karimireddy, L. He, M. Jaggi, "Learning from history for Byzantine robust optimization", ICML 2021.
 """
@@ -35,7 +35,7 @@ class CentredClipping:
         return np.array(self.centre)
 
     def judge(self, cloud: Cloud) -> Mixture:
-        """Everybody counts, the far ones less."""
+        """All updates count, distant ones less."""
         shares = np.zeros(cloud.count)
         weights = cloud.weights / cloud.weights.sum()
         for _ in range(self.iterations):

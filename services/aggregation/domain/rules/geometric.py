@@ -45,7 +45,7 @@ class GeometricMedian:
         """None: see `Linear`."""
 
     def judge(self, cloud: Cloud) -> Mixture:
-        """Everybody counts, the far ones less."""
+        """All updates count, distant ones less."""
         # Equal updates are one point of their weights' sum: rounding must not set them apart.
         first: dict[bytes, int] = {}
         group = np.array([first.setdefault(label, len(first)) for label in cloud.labels])

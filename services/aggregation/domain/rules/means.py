@@ -29,7 +29,7 @@ class Mean:
         """None: see `Linear`."""
 
     def judge(self, cloud: Cloud) -> Mixture:
-        """Everybody counts."""
+        """All updates count."""
         return Mixture(cloud.weights)
 
 

@@ -44,7 +44,7 @@ class Bucketing:
     seed: int = 0
 
     def buckets_of(self, devices: int) -> int:
-        """How many groups so many devices make."""
+        """Return the number of groups for a number of devices."""
         return -(-devices // self.size)
 
     def groups(self, devices: int) -> list[list[int]]:

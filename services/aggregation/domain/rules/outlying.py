@@ -1,6 +1,6 @@
 """How far updates lie from what a rule made of them, and when that says something of a device.
 
-Being set aside says nothing: Krum sets nearly everybody aside. Lying far outside all others in several rounds running
+Being set aside says nothing: Krum excludes nearly all updates. Lying far outside all others in several rounds running
 does. A device with unusual data may do so honestly, so it takes three rounds, and then counts as one bad round each.
 """
 

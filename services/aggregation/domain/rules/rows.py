@@ -42,7 +42,7 @@ class Rows(Protocol):
         """These rows, in this order."""
 
     def read(self, start: int, stop: int) -> Matrix:
-        """Columns [start, stop) of every row, finite numbers, as an array of its own."""
+        """Columns [start, stop) of every row, finite numbers, as a new array."""
 
 
 @dataclass(frozen=True, slots=True)

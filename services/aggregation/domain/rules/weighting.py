@@ -1,7 +1,7 @@
 """How much each device's update may weigh: its weight, at most the trust the others give it.
 
 A device earns its say: claiming many samples, or joining under many names, gives no more weight than the others' trust
-in each of those names. A device nobody trusts has no say at all and is left out before any rule counts heads.
+in each of those names. A device without any trust has weight 0 and is excluded before any rule counts devices.
 
 Many names can also trust each other. What helps against that are a few devices the publisher knows: trust then counts
 as far as it reaches from them. Q. Cao, M. Sirivianos, X. Yang, T. Pregueiro, "Aiding the detection of fake accounts in
