@@ -43,7 +43,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Rewrite links from the page's place in the repository to its place on the site; links to code become plain text."""
+    """Rewrite links from the page in the repository to its place on the site; links to code become text."""
     shown = page.file.src_uri
     source = next((path for path, target in ELSEWHERE.items() if target == shown), f"docs/{shown}")
 

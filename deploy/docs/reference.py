@@ -187,7 +187,7 @@ def _proto(text: str) -> Iterator[str]:
         if block := _BLOCK.match(line):
             yield from _table(("", "meaning"), iter(rows))
             rows = []
-            yield f"### {block[2]}\n\n{block[1]}. {' '.join(said)}\n"
+            yield f"### {block[2]}\n\n{block[1]}. {' '.join(comment)}\n"
         elif _ITEM.match(line):
             rows.append((f"`{stripped.split(' = ')[0].rstrip(';{ ')}`", " ".join(comment)))
         comment = []

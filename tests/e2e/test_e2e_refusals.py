@@ -171,7 +171,7 @@ def test_a_revoked_key_opens_nothing(opened: Round) -> None:
 @pytest.mark.parametrize(
     ("preset", "more"), [("clusters", {}), ("multitask", {}), ("fedavg", {"noise_multiplier": 1.0})]
 )
-def test_subsampling_amplification_is_refused_with_reason_and_remedy(
+def test_sampling_rate_for_privacy_amplification_is_refused(
     shared_platform: RealPlatform, preset: str, more: dict[str, float]
 ) -> None:
     """[SCFL] (10) assumes that the participants of a round are secret; here the platform knows them."""
@@ -188,5 +188,4 @@ def test_subsampling_amplification_is_refused_with_reason_and_remedy(
     assert refused.status_code == 400
     detail = refused.json()["detail"]
     assert detail.startswith("parameters.privacy.sampling_rate: ")
-    assert "nobody learns who did" in detail
-    assert "target_epsilon" in detail
+    assert "no such parameter" in detail
