@@ -46,7 +46,7 @@ hypothesis_settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "quick"
 ROOT = Path(__file__).parents[1]
 SERVICES = ("aggregation", "topology", "trust", "pricing")
 FULL_FOLDERS = ("browser", "chaos", "e2e")
-"""Folders whose tests start platforms, browsers or environments of their own: `make test-all` runs them."""
+"""Folders whose tests start their own platforms, browsers or environments: `make test-all` runs them."""
 POSTGRES_SETTINGS = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off", "autovacuum": "off"}
 """The server lives as long as its tests: nothing must survive a power cut. A killed server still recovers."""
 

@@ -17,7 +17,7 @@ from tests.architecture.test_imports import ROOT
 
 MOST_POSITIONAL, MOST_PARAMETERS = 5, 8
 KNOWN = Path(__file__).parent / "arguments.json"
-"""Offenders by file: `python -m tests.architecture.test_arguments` writes it anew."""
+"""Offenders by file: `python -m tests.architecture.test_arguments` rewrites it."""
 Offenders = dict[str, dict[str, int]]
 
 

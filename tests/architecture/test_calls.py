@@ -27,7 +27,7 @@ METHODS = {
 
 
 STATION = ROOT / "services" / "topology" / "commands" / "station.py"
-"""A caller of its own in topology's folder."""
+"""A separate caller in topology's folder."""
 
 
 def calls_of(caller: str) -> Iterator[tuple[str, str]]:
@@ -56,7 +56,7 @@ def test_a_service_may_call_what_it_calls_and_nothing_else(caller: str) -> None:
     assert set(calls_of(caller)) == {METHODS[method] for method in ALLOWED[caller]}
 
 
-def test_nobody_else_calls_and_every_method_of_the_table_exists() -> None:
+def test_each_service_calls_only_methods_of_the_table_and_all_exist() -> None:
     assert set(ALLOWED) == {"gateway", "aggregation", "topology", "pricing", "station"}
     assert not set(calls_of("trust"))
     assert set().union(*ALLOWED.values(), PUBLIC_RPCS) <= set(METHODS)

@@ -62,11 +62,11 @@ def brought(name: str) -> set[str]:
 def imported(name: str, *folders: str) -> set[str]:
     """Distributions that the files of some folders import, at their top or inside functions."""
     tops = {item.partition(".")[0] for folder in folders for path in files(folder) for item in imports_of(path)}
-    everybody, wanted = packages_distributions(), brought(name)
+    distributions, wanted = packages_distributions(), brought(name)
     homes: set[str] = set()
     for top in tops - set(sys.stdlib_module_names):
         # `google` and `opentelemetry` are shared by several: those it asks for, if it asks for any.
-        sharing = {PACKAGES[top]} if top in PACKAGES else {normal(item) for item in everybody[top]}
+        sharing = {PACKAGES[top]} if top in PACKAGES else {normal(item) for item in distributions[top]}
         homes |= sharing & wanted or {min(sharing)}
     return homes - {name}
 

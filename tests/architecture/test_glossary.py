@@ -15,7 +15,7 @@ ROWS = [line.strip("| ").split(" | ") for line in GLOSSARY.read_text().splitline
 WORDS = [row for row in ROWS if row[0] != "word"]
 
 
-def found(name: str) -> Any:
+def resolve(name: str) -> Any:
     """The module, or what a module holds, of that name."""
     try:
         return importlib.import_module(name)
@@ -31,7 +31,7 @@ def test_a_word_of_the_glossary_is_in_the_code(row: list[str]) -> None:
     names = re.findall(r"`([\w.]+)`", place)
     assert names, f"{word} has no place in the code"
     for name in names:
-        assert found(name) is not None
+        assert resolve(name) is not None
 
 
 def test_every_word_stands_once() -> None:
@@ -42,7 +42,7 @@ def test_every_word_stands_once() -> None:
 def test_the_words_of_the_wire_are_all_explained() -> None:
     """The nouns that devices, publishers and admins meet."""
     wanted = (
-        "device owner relation interaction evidence trust task enrolment plan assignment round participation update delivery "
-        "letter budget price quote offer payment account posting charge strategy"
+        "device owner relation interaction evidence trust task enrolment plan assignment round participation update "
+        "delivery letter budget price quote offer payment account posting charge strategy"
     )
     assert not set(wanted.split()) - {row[0] for row in WORDS}

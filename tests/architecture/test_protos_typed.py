@@ -14,7 +14,7 @@ from services.pricing.servicer.messages import DETAILS
 FILES = (aggregation_pb2, pricing_pb2, topology_pb2, trust_pb2)
 AREAS = ("aggregation", "pricing", "topology", "trust")
 WHAT_IF = {f"{area}.WhatIfRequest.input_json" for area in AREAS} | {f"{area}.WhatIfReply.output_json" for area in AREAS}
-"""Each solver has its own questions and answers, with a contract of their own."""
+"""Each solver has its own questions and answers, with their own contract."""
 TRAINING = {"aggregation.TaskSpecification.training_json", "aggregation.WorkItem.training_json"}
 """What a publisher tells its devices' own training code; the platform hands it on."""
 

@@ -82,7 +82,7 @@ def test_sql_stays_in_the_store(service: str) -> None:
 
 
 def test_only_the_kit_knows_the_type_of_a_transaction() -> None:
-    """Everybody else says `tx: Tx`."""
+    """All other code uses `tx: Tx`."""
     for path in files("services"):
         if "kit" not in path.parts and "migrations" not in path.parts:
             assert not [name for name in imports_of(path) if name.endswith("AsyncConnection")], path
@@ -90,7 +90,7 @@ def test_only_the_kit_knows_the_type_of_a_transaction() -> None:
 
 @pytest.mark.parametrize("service", ["trust", "topology", "pricing", "gateway"])
 def test_one_name_means_one_thing_in_a_service(service: str) -> None:
-    """What-if questions are all called `Input`; every other class of a service has a name of its own."""
+    """What-if questions are all called `Input`; every other class of a service has a unique name."""
     seen: dict[str, Path] = {}
     for path in files(f"services/{service}"):
         if _room(path, service) in ("whatif", "migrations"):
@@ -105,7 +105,7 @@ def test_unit_tests_stand_in_the_rooms_of_what_they_test() -> None:
     for service in SERVICES:
         folder = ROOT / "tests" / "unit" / service
         for room in folder.iterdir():
-            if room.is_dir() and room.name != "__pycache__":
+            if any(room.rglob("*.py")):
                 assert (ROOT / "services" / service / room.name).is_dir(), f"{room} tests a room there is not"
 
 

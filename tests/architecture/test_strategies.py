@@ -67,7 +67,7 @@ def docstrings(tree: ast.AST) -> set[ast.Constant]:
     }
 
 
-def test_nobody_else_branches_on_a_topology_privacy_or_incentive() -> None:
+def test_only_strategies_branch_on_topology_privacy_or_incentive() -> None:
     result = [
         f"{path.relative_to(ROOT)}:{line}"
         for folder in ELSEWHERE
@@ -96,11 +96,11 @@ def test_aggregation_names_no_choice_outside_its_strategies() -> None:
         if is_at_home(path):
             continue
         tree = ast.parse(path.read_text())
-        told = docstrings(tree)
+        documented = docstrings(tree)
         named = {
             node.value
             for node in ast.walk(tree)
-            if isinstance(node, ast.Constant) and node not in told and node.value in VALUES - COMMON_WORDS
+            if isinstance(node, ast.Constant) and node not in documented and node.value in VALUES - COMMON_WORDS
         }
         assert not named, f"{path} names {sorted(named)}"
 
@@ -139,5 +139,5 @@ def test_every_strategy_has_a_device_half_a_planner_and_prices(axes: tuple[str, 
     topology, privacy, incentive = axes
     assert (ROOT / f"services/topology/planners/{topology}.py").exists()
     assert incentive in (NONE, *MODELS)
-    told = pb.WorkItem(topology=topology, privacy=privacy, incentive=incentive)
-    assert strategy_for(WorkItem.from_json(to_json(told)))
+    documented = pb.WorkItem(topology=topology, privacy=privacy, incentive=incentive)
+    assert strategy_for(WorkItem.from_json(to_json(documented)))

@@ -1,4 +1,4 @@
-"""A clerk in a process of its own that agrees to one session after the other until it is killed.
+"""A clerk in a separate process that agrees to one session after the other until it is killed.
 
 Prints a line for every signature it gave: round, T, D and the signature.
 """

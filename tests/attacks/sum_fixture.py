@@ -1,4 +1,4 @@
-"""A secure sum played in one process: devices, clerks with their files, and a platform that may be told to lie."""
+"""A secure sum played in one process: devices, clerks with their files, and a platform that can lie."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Delivery:
 
 @dataclass
 class SumFixture:
-    """The first `clerks` devices are clerks; everybody takes part."""
+    """The first `clerks` devices are clerks; all devices take part."""
 
     folder: Path
     devices: Sequence[str] = field(default_factory=lambda: names(8))
@@ -243,7 +243,7 @@ PROMISE = Promise(clerks=4, threshold=2, colluders=1, noise_multiplier=0.0)
 
 
 def resigned(terms: Terms, device: str) -> Terms:
-    """The same terms with a fresh session key and a valid offer of one clerk, made by whoever has its signing key."""
+    """The same terms with a fresh session key and a valid offer of one clerk, made with its signing key."""
     other = hashlib.sha256(b"another session").digest()
     clerks = tuple(
         dataclasses.replace(

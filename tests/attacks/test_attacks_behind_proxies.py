@@ -1,4 +1,4 @@
-"""Attacks on addresses: callers that say they are somebody else's, and proxies that stand for everybody."""
+"""Attacks on addresses: callers that forge X-Forwarded-For, and proxies that hide their callers."""
 
 from pathlib import Path
 
@@ -16,23 +16,23 @@ __all__ = ["platform"]
 OURS = Proxies.read("127.0.0.1, 10.0.0.0/8, fd00::/8")
 
 
-def told(*values: str) -> list[tuple[bytes, bytes]]:
+def forwarded(*values: str) -> list[tuple[bytes, bytes]]:
     return [(b"x-forwarded-for", value.encode()) for value in values]
 
 
 @pytest.mark.parametrize(
     ("peer", "headers", "caller"),
     [
-        ("203.0.113.9", told("198.51.100.1"), "203.0.113.9"),  # anybody may write the header
-        ("10.0.0.7", told("198.51.100.1"), "198.51.100.1"),
-        ("10.0.0.7", told("6.6.6.6, 198.51.100.1"), "198.51.100.1"),  # what the caller itself wrote stands first
-        ("10.0.0.7", told("6.6.6.6", "198.51.100.1, 10.0.0.8"), "198.51.100.1"),  # two proxies of ours
-        ("10.0.0.7", told("198.51.100.1:4711"), "198.51.100.1"),
-        ("10.0.0.7", told("[2001:db8::1]:4711"), "2001:db8::1"),
-        ("::ffff:10.0.0.7", told("198.51.100.1"), "198.51.100.1"),
-        ("10.0.0.7", told("unknown, nonsense"), "10.0.0.7"),
+        ("203.0.113.9", forwarded("198.51.100.1"), "203.0.113.9"),  # any caller may write the header
+        ("10.0.0.7", forwarded("198.51.100.1"), "198.51.100.1"),
+        ("10.0.0.7", forwarded("6.6.6.6, 198.51.100.1"), "198.51.100.1"),  # what the caller itself wrote stands first
+        ("10.0.0.7", forwarded("6.6.6.6", "198.51.100.1, 10.0.0.8"), "198.51.100.1"),  # two proxies of ours
+        ("10.0.0.7", forwarded("198.51.100.1:4711"), "198.51.100.1"),
+        ("10.0.0.7", forwarded("[2001:db8::1]:4711"), "2001:db8::1"),
+        ("::ffff:10.0.0.7", forwarded("198.51.100.1"), "198.51.100.1"),
+        ("10.0.0.7", forwarded("unknown, nonsense"), "10.0.0.7"),
         ("10.0.0.7", [], "10.0.0.7"),
-        ("10.0.0.7", told("10.0.0.8"), "10.0.0.8"),
+        ("10.0.0.7", forwarded("10.0.0.8"), "10.0.0.8"),
     ],
 )
 def test_only_what_our_proxies_added_is_believed(peer: str, headers: list[tuple[bytes, bytes]], caller: str) -> None:
@@ -46,7 +46,7 @@ def test_no_header_makes_an_unknown_peer_somebody_else(peer: str, values: list[b
     assert Proxies.read("10.0.0.0/8").caller("203.0.113.9", headers) == "203.0.113.9"
 
 
-def test_a_setting_that_names_no_network_is_told() -> None:
+def test_an_invalid_network_setting_is_reported() -> None:
     with pytest.raises(ValueError, match="COTERIE_TRUSTED_PROXIES"):
         Proxies.read("10.0.0.0/8, proxy.example")
 
@@ -63,7 +63,7 @@ async def test_one_guesser_behind_a_proxy_does_not_lock_out_the_others(platform:
             return (await client.get("/v1/me", headers=headers)).status_code
 
         assert [await guess(number, "198.51.100.1") for number in range(15)] == [401] * 10 + [503] * 5
-        assert await guess(99, "6.6.6.6, 198.51.100.1") == 503  # another first address makes nobody new
+        assert await guess(99, "6.6.6.6, 198.51.100.1") == 503  # a forged first address does not change the caller
         assert await guess(100, "198.51.100.2") == 401
 
 

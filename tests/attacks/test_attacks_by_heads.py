@@ -1,4 +1,4 @@
-"""Attacks by heads: who speaks for members it leaves out, or rejects everybody, gains nothing and leads no more."""
+"""Attacks by heads: one that claims members it leaves out, or rejects all, gains nothing and no longer leads."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def clustered(service: ServiceFixture, rounds: int, owners: list[str] | No
 
 
 async def items_of(client: Client, number: int) -> tuple[str, list[str], Items]:
-    """The head, its members, and everybody's work."""
+    """The head, its members, and the work of all."""
     items: Items = {}
 
     async def all_there() -> bool:
@@ -72,12 +72,12 @@ async def report(client: Client, item: pb.WorkItem, member: str, head: str) -> N
     await client.deliver(item, member, [], form=words.FORM_REPORT, digest="", size_bytes=0, weight=item.self_weight)
 
 
-async def lead(client: Client, item: pb.WorkItem, head: str, said: Said, weight: float | None = None) -> None:
+async def lead(client: Client, item: pb.WorkItem, head: str, verdicts: Said, weight: float | None = None) -> None:
     """A head's sum of those it says delivered, with the weight it claims; by itself, where it claims none, a mean."""
     known = {peer.device_id: peer.weight for peer in item.peers}
-    qualities = [item.self_weight, *(known[member] for member, outcome in said.items() if outcome == DELIVERED)]
+    qualities = [item.self_weight, *(known[member] for member, outcome in verdicts.items() if outcome == DELIVERED)]
     total = math.fsum(qualities)
-    members = [pb.MemberReport(device_id=member, outcome=outcome, note="bad") for member, outcome in said.items()]
+    members = [pb.MemberReport(device_id=member, outcome=outcome, note="bad") for member, outcome in verdicts.items()]
     is_sum = weight is not None or len(qualities) > 1
     data = save({"w": np.array([0.3 * (total if is_sum else 1.0), 0.1, 0.0], np.float32)})
     digest = await client.service.blobs.put_bytes(data)
@@ -105,12 +105,13 @@ async def object_to(client: Client, task_id: str, number: int, device: str) -> N
     await client.work.ObjectToVerdict(request)
 
 
-def told_of(service: ServiceFixture, number: int, *devices: str) -> list[tuple[bool, float]]:
+def reports_of(service: ServiceFixture, number: int, *devices: str) -> list[tuple[bool, float]]:
     """(positive, seconds) of what the registry heard about a pair in a round."""
     return [
-        (told.positive, told.duration_seconds)
-        for told in service.fakes.interactions.values()
-        if {told.device_a, told.device_b} == set(devices) and told.note.startswith(f"round {number} ")
+        (interaction.positive, interaction.duration_seconds)
+        for interaction in service.fakes.interactions.values()
+        if {interaction.device_a, interaction.device_b} == set(devices)
+        and interaction.note.startswith(f"round {number} ")
     ]
 
 
@@ -146,7 +147,7 @@ async def test_a_head_s_sum_is_bounded_by_the_qualities_in_it(service: ServiceFi
     for share, taken in ((1.01, False), (1.0, True)):  # of the clip norm, which is 1
         data = save({"w": np.array([share * weight, 0.0, 0.0], np.float32)})
         digest = await client.service.blobs.put_bytes(data)
-        told: dict[str, Any] = {
+        totals: dict[str, Any] = {
             "form": words.FORM_SUM,
             "weight": weight,
             "members": claims,
@@ -154,10 +155,10 @@ async def test_a_head_s_sum_is_bounded_by_the_qualities_in_it(service: ServiceFi
             "size_bytes": len(data),
         }
         if taken:
-            await client.deliver(items[head], head, [], **told)
+            await client.deliver(items[head], head, [], **totals)
         else:
             with pytest.raises(InvalidInput, match="clipping to 1 and the promised noise allow"):
-                await client.deliver(items[head], head, [], **told)
+                await client.deliver(items[head], head, [], **totals)
 
 
 @SQLITE
@@ -170,12 +171,12 @@ async def test_a_head_that_several_dispute_costs_them_little_and_leads_no_more(s
     await lead(client, items[head], head, dict.fromkeys(members, REJECTED))
 
     again, others, items = await items_of(client, 2)
-    assert again == head  # nobody had the time to object before the next round opened
+    assert again == head  # no member had the time to object before the next round opened
     assert all(items[member].verdict == "by its head: bad" for member in members)
     assert items[head].verdict == ""
     _, result = await parts(client, task.id, 1)
     assert {result[member].judged_by for member in members} == {head}
-    assert told_of(service, 1, first, head) == []  # a head's word alone waits for the other side
+    assert reports_of(service, 1, first, head) == []  # a head's word alone waits for the other side
     for member in (first, second):
         await object_to(client, task.id, 1, member)
         await object_to(client, task.id, 1, member)
@@ -191,10 +192,14 @@ async def test_a_head_that_several_dispute_costs_them_little_and_leads_no_more(s
     round_, result = await parts(client, task.id, 1)
     assert round_.disputed == 2
     assert result[first].objection == "my letter was there"
-    assert told_of(service, 1, first, head) == told_of(service, 1, second, head) == [(False, settling.DISPUTED_SECONDS)]
-    assert told_of(service, 1, first, second) == []
-    assert told_of(service, 1, silent, head) == [(False, settling.WHOLE_INTERACTION_SECONDS)]
-    assert told_of(service, 2, first, head) == [(True, settling.WHOLE_INTERACTION_SECONDS)]
+    assert (
+        reports_of(service, 1, first, head)
+        == reports_of(service, 1, second, head)
+        == [(False, settling.DISPUTED_SECONDS)]
+    )
+    assert reports_of(service, 1, first, second) == []
+    assert reports_of(service, 1, silent, head) == [(False, settling.WHOLE_INTERACTION_SECONDS)]
+    assert reports_of(service, 2, first, head) == [(True, settling.WHOLE_INTERACTION_SECONDS)]
     with pytest.raises(Conflict, match="final"):
         await object_to(client, task.id, 1, silent)
     kinds = [event.kind for event in await client.events(task.id)]
@@ -231,16 +236,16 @@ async def test_in_the_last_round_members_have_time_to_object(
     async def released() -> bool:
         return task.id in service.fakes.released
 
-    await eventually(released)  # money waits for nobody's objection
-    assert told_of(service, 1, members[0], head) == []
+    await eventually(released)  # payment does not wait for objections
+    assert reports_of(service, 1, members[0], head) == []
     for member in members:
         await object_to(client, task.id, 1, member)
     monkeypatch.setattr(settling, "OBJECTION_SECONDS", 0.0)
     await service.apps[0].stop()
     await service.start()  # takes the ended task up where it was
 
-    async def told() -> bool:
-        return bool(told_of(service, 1, members[0], head))
+    async def settled() -> bool:
+        return bool(reports_of(service, 1, members[0], head))
 
-    await eventually(told)
-    assert told_of(service, 1, members[0], head) == [(False, settling.DISPUTED_SECONDS)]
+    await eventually(settled)
+    assert reports_of(service, 1, members[0], head) == [(False, settling.DISPUTED_SECONDS)]

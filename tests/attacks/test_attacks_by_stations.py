@@ -40,7 +40,7 @@ SQLITE = pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
 
 
 @SQLITE
-async def test_nobody_speaks_for_a_cell_without_its_token(service: ServiceFixture) -> None:
+async def test_no_station_serves_a_cell_without_its_token(service: ServiceFixture) -> None:
     """Neither another station, nor a device or a publisher; a cell that is served is not taken."""
     await put_cells(service)
     async with stations(service):
@@ -100,18 +100,18 @@ async def plan_of(service: ServiceFixture, task_id: str) -> topology.Plan:
     """A task's first plan, once there is one."""
     set_principal(SERVICE)
     channel = open_channel(service.settings, service.settings.topology_address)
-    found: list[topology.Plan] = []
+    plans: list[topology.Plan] = []
 
     async def planned() -> bool:
         try:
-            found.append(await rpc.TopologyStub(channel).GetPlan(topology.GetPlanRequest(task_id=task_id)))
+            plans.append(await rpc.TopologyStub(channel).GetPlan(topology.GetPlanRequest(task_id=task_id)))
         except NotFound:
             return False
         return True
 
     await eventually(planned)
     await channel.close()
-    return found[0]
+    return plans[0]
 
 
 # --- decisions --------------------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ async def plan_of(service: ServiceFixture, task_id: str) -> topology.Plan:
 async def test_station_choosing_low_noise_or_foreign_users_is_excluded(
     service: ServiceFixture,
 ) -> None:
-    """Its users go to whoever else reaches them; here nobody does, so they wait and are told why."""
+    """Its users move to other cells in reach; here there is none, so they wait and learn why."""
     lies = iter(("noise", "users", "value", "block"))
 
     class Lying(StationApp):
@@ -167,22 +167,22 @@ def test_stations_without_users_stop_no_task_and_learn_their_own_worth() -> None
     asked = request({"a": (50, 0), "b": (100, 1), "c": (80, 0)}, {"topology": {"policy": "stations"}})
 
     def planned(*users: int) -> topology.Plan:
-        told = topology.StationDecision(users=users, blocks=range(len(users)), q_value=-1.0)
-        return PLANNER.plan(asked, dataclasses.replace(given, decisions={0: told}), None)
+        decision = topology.StationDecision(users=users, blocks=range(len(users)), q_value=-1.0)
+        return PLANNER.plan(asked, dataclasses.replace(given, decisions={0: decision}), None)
 
-    nobody, one, two = planned(), planned(1), planned(0, 1)
+    none, one, two = planned(), planned(1), planned(0, 1)
     assert (
-        [assignment.role for assignment in nobody.assignments]
+        [assignment.role for assignment in none.assignments]
         == [assignment.role for assignment in one.assignments]
         == [words.ROLE_SOLO] * 3
     )
-    assert nobody.cell_details.instead == "it serves 0 of 3 devices that blocks would carry"
+    assert none.cell_details.instead == "it serves 0 of 3 devices that blocks would carry"
     assert one.cell_details.instead == "it serves 1 of 3 devices that blocks would carry"
-    assert nobody.cell_details.decided_reward < one.cell_details.decided_reward < nobody.cell_details.reward
+    assert none.cell_details.decided_reward < one.cell_details.decided_reward < none.cell_details.reward
     assert (two.cell_details.instead, two.cell_details.decided_reward) == ("", 0.0)
     assert by_id(two)["c"].role == words.ROLE_IDLE
-    lesson = assemble(asked, given).observations(None, nobody)[0].lesson
-    assert lesson.reward == nobody.cell_details.decided_reward
+    lesson = assemble(asked, given).observations(None, none)[0].lesson
+    assert lesson.reward == none.cell_details.decided_reward
 
 
 def test_neighbours_false_values_affect_learning_boundedly() -> None:

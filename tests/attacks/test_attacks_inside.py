@@ -81,7 +81,7 @@ async def test_any_local_user_is_not_admin(tmp_path: Path) -> None:
             for folder in (tmp_path, *tmp_path.parents, settings.data_dir):
                 if folder not in (Path("/"), Path("/tmp")):
                     folder.chmod(0o755)  # as careless as it gets
-            assert knock_as_nobody(path) == "PermissionError"
+            assert connect_as_other_user(path) == "PermissionError"
     finally:
         process.terminate()
         await process.wait()
@@ -92,7 +92,7 @@ def modes(path: Path) -> tuple[int, int]:
     return stat.S_IFMT(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)
 
 
-def knock_as_nobody(path: Path) -> str:
+def connect_as_other_user(path: Path) -> str:
     """What another user of the machine gets from the socket."""
     script = (
         "import socket, sys\ntry:\n    socket.socket(socket.AF_UNIX).connect(sys.argv[1])\n"
@@ -126,13 +126,13 @@ async def test_a_port_without_certificates_is_neither_served_nor_called(address:
     for open_it in OPENERS:
         with pytest.raises(ValueError, match=r"open to all who .*leave the address out .*COTERIE_TLS_DIR"):
             open_it(settings, address)
-    allowed = Server(ServiceSettings(insecure=True), "127.0.0.1:0")  # said in so many words
+    allowed = Server(ServiceSettings(insecure=True), "127.0.0.1:0")  # allowed explicitly
     assert allowed.port
     await allowed.stop()
 
 
 @pytest.mark.parametrize("metadata", [(), (("x-coterie-role", ""),), (("x-coterie-role", "root"),)])
-async def test_no_role_means_nobody(tmp_path: Path, metadata: Any) -> None:
+async def test_a_call_without_a_role_is_refused(tmp_path: Path, metadata: Any) -> None:
     """Every method is refused before its request is looked at; with a role the same call gets further."""
     settings = TrustSettings(data_dir=tmp_path)
     async with (
@@ -156,7 +156,7 @@ async def test_who_has_no_key_yet_may_register_and_nothing_else(tmp_path: Path) 
     assert set(METHODS) - refused <= PUBLIC_RPCS
     assert answers["/coterie_api.trust.v1.Registry/RegisterDevice"] in (
         grpc.StatusCode.INVALID_ARGUMENT,
-        grpc.StatusCode.UNAUTHENTICATED,  # an enrolment token nobody issued
+        grpc.StatusCode.UNAUTHENTICATED,  # an enrolment token that was never issued
     )
 
 

@@ -259,7 +259,7 @@ def test_device_sealing_other_seeds_to_one_clerk_is_excluded_sum_unchanged(
         at: sum_fixture.ready_check(terms, clerk, deliveries).faults for at, clerk in enumerate(sum_fixture.desks)
     }
     assert faults == {0: {}, 1: {"dev_06": "letter"}, 2: {}, 3: {}}
-    assert rejected_devices(faults, 2) == frozenset(), "one clerk's word punishes nobody"
+    assert rejected_devices(faults, 2) == frozenset(), "one clerk's word punishes no device"
     settled = sum_fixture.settle(terms, deliveries)
     assert settled == Settled(frozenset(range(4)), frozenset(set(names(8)) - {"dev_06"}))
     honest = [deliveries[device] for device in names(8) if device != "dev_06"]
@@ -279,14 +279,14 @@ def test_removing_a_faulted_device_equals_never_having_had_it(tmp_path: Path) ->
 
 
 def test_slandering_clerk_is_excluded_and_its_victim_goes_unpunished() -> None:
-    everybody = frozenset(names(20))
+    everyone = frozenset(names(20))
 
     def judged(slandered: Iterable[str]) -> object:
-        ready = dict.fromkeys(range(3), everybody) | {3: everybody - set(slandered)}
-        return judge_ready_checks(ready, range(4), everybody, least=10, quorum=3, patience_over=False)
+        ready = dict.fromkeys(range(3), everyone) | {3: everyone - set(slandered)}
+        return judge_ready_checks(ready, range(4), everyone, least=10, quorum=3, patience_over=False)
 
-    assert judged(names(20)[:3]) == Settled(frozenset({0, 1, 2}), everybody)
-    assert judged(names(20)[:1]) == CheckAgain(frozenset(range(4)), everybody - {"dev_00"})
+    assert judged(names(20)[:3]) == Settled(frozenset({0, 1, 2}), everyone)
+    assert judged(names(20)[:1]) == CheckAgain(frozenset(range(4)), everyone - {"dev_00"})
     assert rejected_devices({3: {"dev_00": "seed"}}, 2) == frozenset()
 
 
@@ -307,9 +307,9 @@ def test_a_clerk_one_word_off_by_one_is_outvoted_and_named(sum_fixture: SumFixtu
     lied = sorted(answers[liar].sums)[0]
     wrong = answers[liar].sums[lied].copy()
     wrong[2] += 1
-    told = {at: dict(answer.digests) for at, answer in enumerate(answers)}
-    told[liar][lied] = masks.digest(wrong.tobytes())
-    votes = count_votes(told, 4, 2)
+    digests_of = {at: dict(answer.digests) for at, answer in enumerate(answers)}
+    digests_of[liar][lied] = masks.digest(wrong.tobytes())
+    votes = count_votes(digests_of, 4, 2)
     assert votes.outvoted == {liar}
     believed = votes.believed(unchecked=False)
     assert believed is not None
@@ -322,7 +322,7 @@ def test_a_clerk_one_word_off_by_one_is_outvoted_and_named(sum_fixture: SumFixtu
     assert masks.opened(total, sums).tolist() == clear_sum(deliveries.values()).tolist()
     # With one honest clerk silent the lie is noticed and nothing is folded, unless the liar is outvoted elsewhere.
     for lost in set(range(4)) - {liar}:
-        three = count_votes({at: digests for at, digests in told.items() if at != lost}, 4, 2)
+        three = count_votes({at: digests for at, digests in digests_of.items() if at != lost}, 4, 2)
         taken = three.believed(unchecked=True)
         assert taken is None or taken == believed
         assert three.outvoted <= {liar}

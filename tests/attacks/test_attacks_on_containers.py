@@ -39,12 +39,12 @@ def test_devices_and_people_reach_the_proxy_and_the_console_alone() -> None:
         assert all(port.startswith("127.0.0.1:") for port in SERVICES[name]["ports"])
 
 
-def test_gateways_believe_proxy_alone_for_nobody_else_is_on_its_network() -> None:
+def test_gateways_trust_only_the_proxy_on_its_own_network() -> None:
     assert {name for name, service in SERVICES.items() if "edge" in service.get("networks", [])} == {"proxy", "gateway"}
     assert DOCUMENT["networks"]["edge"] == {"internal": True}
 
 
-def test_services_and_database_reach_nobody_outside() -> None:
+def test_services_and_database_reach_no_outside_host() -> None:
     assert DOCUMENT["networks"]["inside"] == {"internal": True}
     assert DOCUMENT["networks"]["data"] == {"internal": True}
     for name in BEHIND:

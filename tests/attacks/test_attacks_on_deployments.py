@@ -41,7 +41,7 @@ def test_no_service_of_deployment_is_given_authority_s_key_or_another_s() -> Non
 
 
 def test_what_a_service_is_given_holds_no_authority_s_key(tmp_path: Path) -> None:
-    """Whoever has it makes a gateway's certificate, and with that a key of an admin."""
+    """Its holder can make a gateway's certificate, and with that an admin's key."""
     folders = make_certificates(tmp_path, {service: [service] for service in SERVICES}, 30)
     for folder in folders.values():
         assert sorted(file.name for file in folder.iterdir()) == ["ca.pem", "cert.pem", "key.pem"]

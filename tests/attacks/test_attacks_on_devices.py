@@ -239,7 +239,7 @@ def test_a_garbage_upload_is_out_of_range(tmp_path: Path, elements: int, bits: i
 # --- 12: what is kept and told ----------------------------------------------------------------------------------------
 
 
-def test_no_seed_value_or_key_is_kept_or_told_by_platform_or_any_one_clerk(
+def test_neither_platform_nor_one_clerk_has_a_seed_value_or_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     planted = [bytes([0xA0 + at]) * 32 for at in range(4)]

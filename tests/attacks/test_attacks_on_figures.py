@@ -24,12 +24,12 @@ COSTS = {"costs": {"quadratic": 1.0, "linear": 0.04, "fixed": 0.0}}
 
 
 @pytest.mark.parametrize("noised", [True, False])
-def test_a_mesh_with_noise_is_told_nothing_of_a_devices_data(tmp_path: Path, noised: bool) -> None:
+def test_a_mesh_with_noise_learns_nothing_of_a_devices_data(tmp_path: Path, noised: bool) -> None:
     office = PostOffice(tmp_path)
     ada, bobby = (Device(office, tmp_path, name) for name in ("ada", "bobby"))
-    told = ada.round(work_for(ada, [bobby], noised=noised, privacy="partial"))
-    assert set(told.metrics) <= OF_THE_NETWORK
-    assert json.loads(told.report())["public_metrics"] is True
+    report = ada.round(work_for(ada, [bobby], noised=noised, privacy="partial"))
+    assert set(report.metrics) <= OF_THE_NETWORK
+    assert json.loads(report.report())["public_metrics"] is True
     clear = bobby.round(work_for(bobby, [ada], privacy="none"))
     assert {"loss", "online_loss", "regret"} <= set(clear.metrics)
     assert "public_metrics" not in json.loads(clear.report())
@@ -39,20 +39,20 @@ def test_the_papers_scale_of_noise_is_made_of_data_and_stays_at_home(tmp_path: P
     office = PostOffice(tmp_path)
     ada, bobby = (Device(office, tmp_path, name) for name in ("ada", "bobby"))
     for number in (1, 2):
-        told = ada.round(work_for(ada, [bobby], number, noised=True, terms={"sensitivity": "paper"}))
-    assert set(told.metrics) <= OF_THE_NETWORK - {"noise_scale"}
+        report = ada.round(work_for(ada, [bobby], number, noised=True, terms={"sensitivity": "paper"}))
+    assert set(report.metrics) <= OF_THE_NETWORK - {"noise_scale"}
 
 
 def test_mesh_device_that_noises_everything_sends_no_first_round_metric(tmp_path: Path) -> None:
-    """There is nothing of its own in the common start, so nothing is charged; its losses are its own all the same."""
+    """The common start holds none of its data, so nothing is charged; its losses are its own all the same."""
     office = PostOffice(tmp_path)
     careful = Device(office, tmp_path, "careful", limit=Limit(8.0, 1e-5))
-    told = careful.round(work_for(careful, [Device(office, tmp_path, "bobby")], privacy="none"))
-    assert set(told.metrics) <= OF_THE_NETWORK
+    report = careful.round(work_for(careful, [Device(office, tmp_path, "bobby")], privacy="none"))
+    assert set(report.metrics) <= OF_THE_NETWORK
 
 
 @pytest.mark.parametrize("role", ["member", "solo"])
-def test_clusters_with_noise_are_told_nothing_of_a_members_data(tmp_path: Path, role: str) -> None:
+def test_clusters_with_noise_learn_nothing_of_a_members_data(tmp_path: Path, role: str) -> None:
     cluster = Circle(tmp_path)
     cluster.acquaint("a", "h")
     peers = (cluster.peer("h", "head"),) if role == "member" else ()
@@ -61,14 +61,14 @@ def test_clusters_with_noise_are_told_nothing_of_a_members_data(tmp_path: Path, 
         assert Clusters().prepare(cluster.context("a", work, direction(1))).metrics == expected
 
 
-def test_cells_with_noise_are_told_the_model_chosen_and_nothing_else(tmp_path: Path) -> None:
+def test_cells_with_noise_learn_only_the_chosen_model(tmp_path: Path) -> None:
     bench = Bench(tmp_path, slope=2.0)
     bench.limit = Limit(1e6, 1e-5, allow_raw=True)
-    told = bench.round([-2.0, 1.0], privacy="optimised")
-    assert (told.model_index, told.metrics) == (1, {})
+    report = bench.round([-2.0, 1.0], privacy="optimised")
+    assert (report.model_index, report.metrics) == (1, {})
 
 
-def test_a_market_is_told_figures_of_public_samples_alone(tmp_path: Path) -> None:
+def test_a_market_learns_only_metrics_of_public_samples(tmp_path: Path) -> None:
     trainer = linear_trainer()
     seller = Seller(tmp_path, COSTS)
     assert BudgetSale().prepare(seller.context(work_item(), trainer, stored_model(tmp_path))).metrics == {}

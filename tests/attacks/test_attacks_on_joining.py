@@ -63,7 +63,7 @@ class DutyIndex:
         self.circle = circle_of(names(8))
         (folder / MODEL).write_bytes(BODY)
         self.folder = folder
-        self.kept: list[Circle] = []
+        self.circles: list[Circle] = []
 
     def terms(self, noise: float = 0.0, **changes: Any) -> Terms:
         terms = dataclasses.replace(self.sum_fixture.terms(), model=MODEL)
@@ -102,7 +102,7 @@ class DutyIndex:
             joined_as=joined.privacy,
             joined=joined,
             owner_id=owner_of(ME),
-            keep_circle=self.kept.append,
+            keep_circle=self.circles.append,
         )
 
     def round(self, terms: Terms, joined: Joined = SECURE, limit: Limit = OPEN) -> Delivery:
@@ -136,8 +136,8 @@ def test_an_honest_sum_is_taken_part_in_and_charged_by_its_terms(desk: DutyIndex
 def test_the_vector_is_in_the_order_of_the_data_in_the_models_file(desk: DutyIndex) -> None:
     """Not of names, nor of the header: in this file b lies before a, which the header names first."""
     places = {"a": ([1, 3], [8, 20]), "b": ([2], [0, 8])}
-    told = {name: {"dtype": "F32", "shape": s, "data_offsets": o} for name, (s, o) in places.items()}
-    header = json.dumps(told).encode()
+    tensors = {name: {"dtype": "F32", "shape": s, "data_offsets": o} for name, (s, o) in places.items()}
+    header = json.dumps(tensors).encode()
     (desk.folder / MODEL).write_bytes(len(header).to_bytes(8, "little") + header + bytes(20))
     change = {"a": np.array([[1.0, 2.0, 3.0]]), "b": np.array([4.0, 5.0])}
     assert masked.in_file_order(desk.context(desk.terms()), change).tolist() == [4.0, 5.0, 1.0, 2.0, 3.0]
@@ -225,7 +225,7 @@ def test_unknown_clerks_are_declined_with_the_commands_that_admit_them(desk: Dut
 def test_same_terms_are_one_charge_and_other_terms_of_the_place_refused(desk: DutyIndex) -> None:
     terms = desk.terms(noise=2.0)
     desk.round(terms, NOISY)
-    desk.round(terms, NOISY)  # killed before the outbox held it: prepared anew, for nothing
+    desk.round(terms, NOISY)  # killed before the outbox held it: prepared again at no cost
     assert desk.home.ledger().spent().releases == 1
     with pytest.raises(Declined, match="other terms"):
         desk.round(dataclasses.replace(terms, plan_version=2), NOISY)
@@ -256,8 +256,8 @@ def test_beyond_the_owners_limit_nothing_is_noted_or_sent(desk: DutyIndex) -> No
 def test_a_clerk_seen_first_is_kept_before_anything_leaves(desk: DutyIndex) -> None:
     desk.circle = dataclasses.replace(Circle(), mode="first-use")
     desk.round(desk.terms())
-    assert set(desk.kept[-1].seen) == set(names(4))
-    assert desk.kept[-1].members == {}
+    assert set(desk.circles[-1].seen) == set(names(4))
+    assert desk.circles[-1].members == {}
 
 
 def test_colluders_default_as_the_specification_says() -> None:

@@ -178,7 +178,7 @@ async def test_publisher_cannot_rotate_key_beyond_its_end_nor_again_in_its_grace
     speak_as("publisher", lasting.principal.subject)
     request = pb.RotateKeyRequest(key_id=lasting.id, grace_seconds=60)
     honest = await world.registry.RotateKey(request)
-    second = await world.registry.RotateKey(request)  # by whoever else holds the old key
+    second = await world.registry.RotateKey(request)  # by another holder of the old key
     world.clock.time += 60
     for ended in (lent, longer, lasting, second):
         with pytest.raises(Unauthenticated, match="has expired"):
@@ -220,8 +220,8 @@ async def test_owners_compare_a_strangers_device_key_and_learn_nothing_else(
         small = invitation("dev_x", bytes.fromhex(SMALL_ED25519[0]), "own_x")
         assert "small order" in str((await circle("add", small)).exception)
         async with httpx.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {ada.api_key}"}) as stranger:
-            told = (await stranger.get(f"/v1/devices/{bob.id}/keys")).json()
-            assert told.keys() == {"id", "owner_id", "signing_key", "sealing_key", "key_version"}
+            public_keys = (await stranger.get(f"/v1/devices/{bob.id}/keys")).json()
+            assert public_keys.keys() == {"id", "owner_id", "signing_key", "sealing_key", "key_version"}
             assert (await stranger.get(f"/v1/devices/{bob.id}")).status_code == 403
-            nobody = await stranger.get(f"/v1/devices/{bob.id}/keys", headers={"Authorization": ""})
-            assert nobody.status_code == 401
+            anonymous = await stranger.get(f"/v1/devices/{bob.id}/keys", headers={"Authorization": ""})
+            assert anonymous.status_code == 401

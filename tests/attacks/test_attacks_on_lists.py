@@ -1,4 +1,4 @@
-"""Attacks on lists that everybody reads, by things too large to be listed."""
+"""Attacks on public lists by items too large to list."""
 
 import json
 
@@ -26,7 +26,7 @@ MEBIBYTE = 1 << 20
 
 
 def hints(size: int) -> str:
-    """A JSON object of exactly so many bytes."""
+    """Return a JSON object of exactly this number of bytes."""
     return json.dumps({"custom": {"note": "x" * (size - len(json.dumps({"custom": {"note": ""}})))}})
 
 

@@ -53,7 +53,7 @@ def test_header_that_names_something_twice_is_refused_by_server_and_device(first
         tensor_files.load(data)
 
 
-def test_a_fact_told_twice_is_refused_and_an_honest_header_is_not(tmp_path: Path) -> None:
+def test_a_duplicate_key_is_refused_and_an_honest_header_is_not(tmp_path: Path) -> None:
     with pytest.raises(BadModel, match="'shape' twice"):
         parse(described(more=',"shape":[1]').encode(), 1000)
     (tmp_path / "model").write_bytes(save({"w": np.ones(3, np.float32), "v": np.ones((2, 2))}))

@@ -1,4 +1,4 @@
-"""Attacks on owners: deciding in somebody's name, with their words used again, another's browser or a stolen link."""
+"""Attacks on owners: forged decisions, replayed ones, another owner's browser, or a stolen link."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ class OwnerFixture:
         return dataclasses.replace(link, **changes)
 
     def decision(self, signer: SigningKey | None = None, **fields: Any) -> Decision:
-        said = {"act": "pause", "device": ME, "link": LINK, "number": 7, "until": time.time() + WEEK} | fields
-        text = json.dumps(said)
+        content = {"act": "pause", "device": ME, "link": LINK, "number": 7, "until": time.time() + WEEK} | fields
+        text = json.dumps(content)
         signature = (signer or self.browser).sign(decision_message(text)).signature
         return Decision(
             id="dcn_1",
@@ -212,9 +212,9 @@ def test_notes_are_read_by_the_browser_alone_and_not_changed(owner_fixture: Owne
     owner_fixture.owner.tell(now=True)
     (note,) = owner_fixture.courier.notes
     assert b"circle" not in note
-    told = json.loads(unseal(owner_fixture.secret.sealing, note))
-    assert told["privacy"]["spent"] == 0
-    assert told.keys() - {"at"} == told_by(owner_fixture.home).keys()
+    content = json.loads(unseal(owner_fixture.secret.sealing, note))
+    assert content["privacy"]["spent"] == 0
+    assert content.keys() - {"at"} == told_by(owner_fixture.home).keys()
     for at in (0, 40, len(note) - 1):
         changed = bytearray(note)
         changed[at] ^= 1
@@ -254,7 +254,7 @@ def test_a_task_that_changed_since_its_owner_saw_it_is_not_joined(stand_in: Stan
     agent.close()
 
 
-def test_a_device_that_nobody_linked_waits_for_no_owner(stand_in: StandIn, tmp_path: Path) -> None:
+def test_a_device_without_a_link_waits_for_no_owner(stand_in: StandIn, tmp_path: Path) -> None:
     agent = agent_at(stand_in, tmp_path)
     with pytest.raises(BadHome, match="coterie device link"):
         agent.run(ask_owner=True)
@@ -283,9 +283,7 @@ async def test_a_browser_s_key_does_no_work_and_a_device_s_key_decides_nothing(
     assert platform.called("Decide")[0].request.link_id == "lnk_1"  # the key's own, whatever the body says
 
 
-def test_an_answer_nobody_waits_for_any_more_is_no_trouble(
-    owner_fixture: OwnerFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_late_answer_is_ignored(owner_fixture: OwnerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(*_: Any) -> None:
         raise NotFound("ended", status=404)
 

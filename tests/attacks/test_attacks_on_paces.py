@@ -1,4 +1,4 @@
-"""Attacks on asynchronous rounds: whoever is fast, heavy or late makes no step alone and is paid no more."""
+"""Attacks on asynchronous rounds: a fast, heavy or late device makes no step alone and earns no more."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def _has(client: Client, task_id: str, number: int, count: int) -> bool:
 
 @SQLITE
 async def test_an_owner_who_is_left_alone_gets_more_of_a_step_with_each_attempt(service: ServiceFixture) -> None:
-    """Nobody else delivers: the round is opened again and takes two, then three of its devices, and goes on."""
+    """No other device delivers: the round is retried with two, then three of its devices, and goes on."""
     client = await service.start()
     each_its_owner(service, HONEST)
     service.fakes.owners |= dict.fromkeys(LIARS, "own_fast")
@@ -180,8 +180,8 @@ async def test_two_replicas_fill_the_same_buffers_without_loss_or_repeats(servic
     assert ended.state == words.TASK_STATE_FINISHED, ended.reason
     assert accepted.total() == 18
     assert accepted == counted(service, task.id)
-    found = await replayed(clients[1], task.id)
-    assert [(r.round, r.updates, r.same, r.note) for r in found] == [(n, 3, True, "") for n in range(1, 7)]
+    rounds = await replayed(clients[1], task.id)
+    assert [(r.round, r.updates, r.same, r.note) for r in rounds] == [(n, 3, True, "") for n in range(1, 7)]
 
 
 async def test_a_closing_that_is_tried_again_merges_another_replicas_sum_once(
@@ -194,11 +194,11 @@ async def test_a_closing_that_is_tried_again_merges_another_replicas_sum_once(
     store = Closer.store
     failed: list[str] = []
 
-    async def away_once(self: Closer, *told: object) -> None:
+    async def away_once(self: Closer, *arguments: object) -> None:
         if not failed:
             failed.append(self.replica)
             raise Unavailable("the database was away for a moment")
-        await store(self, *told)  # type: ignore[arg-type]
+        await store(self, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Closer, "store", away_once)
     for place, device in enumerate(HONEST[:4]):

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from services.console.__main__ import server as console_server
+from services.console.__main__ import build_server
 from services.console.settings import ConsoleSettings
 from services.kit.http.http_limits import ConnectionTable
 from tests.attacks.test_attacks_on_the_door import REQUEST, ask, connect, hang_up, rest_of, serving
@@ -21,7 +21,7 @@ from tests.contract.gateway.fakes import FakePlatform
 __all__ = ["platform"]
 
 
-async def test_the_docs_page_runs_its_own_scripts_alone_and_is_framed_by_nobody(
+async def test_the_docs_page_runs_only_its_own_scripts_and_refuses_frames(
     platform: FakePlatform, tmp_path: Path
 ) -> None:
     async with (
@@ -49,7 +49,7 @@ async def test_the_docs_page_runs_its_own_scripts_alone_and_is_framed_by_nobody(
 @asynccontextmanager
 async def console(**limits: Any) -> AsyncIterator[tuple[int, ConnectionTable]]:
     """Port of a real console with these limits, and its connections. No gateway is behind it."""
-    served = console_server(ConsoleSettings(console_port=0, gateway_url="http://127.0.0.1:9", **limits))
+    served = build_server(ConsoleSettings(console_port=0, gateway_url="http://127.0.0.1:9", **limits))
     task = asyncio.create_task(served._serve())
     while not served.started:  # noqa: ASYNC110 - uvicorn has a flag, not an event
         await asyncio.sleep(0.01)
@@ -76,7 +76,7 @@ async def test_console_reads_no_endless_header_and_keeps_no_silent_connection() 
         upgrade = b"GET /_nicegui_ws/socket.io/ HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
         secret = b"sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
         reader, writer = await connect(port)
-        writer.write(upgrade + secret)  # of somebody who is not signed in
+        writer.write(upgrade + secret)  # from a visitor who is not signed in
         assert (await rest_of(reader)).startswith(b"HTTP/1.1 403")
         await hang_up((reader, writer))
         async with asyncio.timeout(10):

@@ -51,7 +51,7 @@ SHORT = json.dumps({"direct": [[0.0, 0.9, 0.0], [0.9, 0.0, 0.4], [0.0, 0.4, 0.0]
 
 @asynccontextmanager
 async def planner(folder: Path, questions_per_caller: int = 8) -> AsyncIterator[tuple[App, str]]:
-    """A real planner and its address; nobody is behind it."""
+    """A real planner and its address, with no services behind it."""
     settings = ServiceSettings(data_dir=folder, trust_address="127.0.0.1:9", drain_seconds=0, insecure=True)
     settings = settings.model_copy(update={"questions_per_caller": questions_per_caller})
     app = App(settings, "127.0.0.1:0")
@@ -82,8 +82,8 @@ async def until_idle(seconds: float = 60.0) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_eight_abandoned_what_ifs_delay_nobody(platform: FakePlatform, tmp_path: Path) -> None:
-    """Over REST: whoever hangs up takes the work along, and the next one is answered at once."""
+async def test_eight_abandoned_what_ifs_delay_no_other_caller(platform: FakePlatform, tmp_path: Path) -> None:
+    """Over REST: disconnecting cancels the work, and the next caller is answered at once."""
     async with (
         planner(tmp_path / "planner") as (_, address),
         serving(platform, tmp_path, topology_address=address, insecure=True) as port,
@@ -139,8 +139,8 @@ async def test_workers_answer_with_the_same_bytes_as_this_process(tmp_path: Path
     rows, columns = np.triu_indices(12, 1)
     direct = np.array(trust_among(12))[rows, columns]
     gathered = Gathered(Matrix(12, rows, columns, direct, direct, 0.8))
-    everybody = [pb.Participant(device_id=f"d{number:02}") for number in range(12)]
-    request = pb.MakePlanRequest(task_id="t", topology="clusters", privacy="trust", participants=everybody)
+    participants = [pb.Participant(device_id=f"d{number:02}") for number in range(12)]
+    request = pb.MakePlanRequest(task_id="t", topology="clusters", privacy="trust", participants=participants)
     workers = Workers(1, niceness=0)
     made = await workers.run(ClustersPlanner.plan, request, gathered, None)
     await workers.close()
@@ -178,7 +178,7 @@ async def test_no_worker_outlives_a_service_that_is_killed(tmp_path: Path) -> No
 
 
 def _is_there(process: psutil.Process) -> bool:
-    """Whether a process still runs; one that ended and that nobody has asked about does not."""
+    """Whether a process still runs; an ended one that was not waited for does not."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

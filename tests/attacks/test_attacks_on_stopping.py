@@ -22,19 +22,19 @@ TARGET = pb.Stop(metric="accuracy", at=0.8)
 async def play(
     client: Client,
     stop: pb.Stop,
-    told: Mapping[str, float | None],
+    values: Mapping[str, float | None],
     owners: Mapping[str, str] | None = None,
     rounds: int = 3,
 ) -> pb.Task:
-    """So many rounds of three until the task ends, in which each device tells the same of every version."""
+    """Run rounds of three until the task ends; each device reports the same of every version."""
     owners, metric = owners or {}, stop.metric
     task = await client.create([], rounds=3, stop=stop)
-    for device in told:
+    for device in values:
         set_principal(Principal("device", device, owner_id=owners.get(device, "")))
         await client.tasks.Enrol(pb.EnrolRequest(task_id=task.id, device_id=device, samples=10))
     await client.start_task(task.id)
     for _ in range(rounds):
-        for device, value in told.items():
+        for device, value in values.items():
             item = await client.get_work(device)
             claims = 1e9 if device.startswith("liar") else 10.0
             figures = {} if value is None else {metric: value, "samples": claims}

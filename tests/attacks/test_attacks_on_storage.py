@@ -1,4 +1,4 @@
-"""Attacks on what is stored: bytes nobody asked for, too many of them, and bytes whose row never came."""
+"""Attacks on storage: unwanted bytes, too many bytes, and bytes without a row."""
 
 import hashlib
 import os
@@ -225,7 +225,7 @@ async def test_a_sweep_removes_what_nothing_needs_and_only_that(service: Service
     item = await client.get_work("dev_1")
     await client.deliver(item, "dev_1", [1.0, 2.0, 3.0])
     needed = stored(service.settings.data_dir)
-    orphan = await service.blobs.put_bytes(b"nobody's")
+    orphan = await service.blobs.put_bytes(b"an orphan")
     killed = service.settings.data_dir / "blobs" / "staging" / "00ff#1"
     killed.parent.mkdir(exist_ok=True)
     killed.write_bytes(b"half of an upl")
@@ -275,7 +275,7 @@ async def test_remains_of_failed_sums_are_swept_and_open_sums_are_kept(service: 
 async def test_a_sweep_works_on_an_object_store_and_spares_what_is_stored_again(service: ServiceFixture) -> None:
     client = await service.start()
     blobs = BlobStore(MemoryStore())
-    orphan, again = await blobs.put_bytes(b"nobody's"), await blobs.put_bytes(b"wanted again")
+    orphan, again = await blobs.put_bytes(b"an orphan"), await blobs.put_bytes(b"wanted again")
     (listed,) = [page async for page in blobs.every()]
     stale = next(blob for blob in listed if blob.name == again)
     assert not await blobs.remove(stale, unless_after=time.time() - DAY)

@@ -40,7 +40,7 @@ from tests.contract.aggregation.test_aggregation_sums import (
 
 __all__ = ["service"]
 SQLITE = pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
-"""What a clerk or device may do is no question of the database; what is stored is, and tried on both."""
+"""Rights of clerks and devices do not depend on the database; storage does, and runs on both."""
 
 
 async def seated(service: ServiceFixture, folder: Path, **changes: Any) -> tuple[Client, Committee, str]:
@@ -55,16 +55,16 @@ async def seated(service: ServiceFixture, folder: Path, **changes: Any) -> tuple
 def off_by_one(device: str, terms: dict[str, Terms]) -> Any:
     """A clerk that tells its first share with one word off by one, and signs that."""
 
-    def lie(kind: DutyKind, said: Any) -> Any:
+    def lie(kind: DutyKind, reply: Any) -> Any:
         if kind is not DutyKind.ANSWER:
-            return said
-        assert isinstance(said, Answer)
-        first = min(said.sums)
-        wrong = said.sums[first].copy()
+            return reply
+        assert isinstance(reply, Answer)
+        first = min(reply.sums)
+        wrong = reply.sums[first].copy()
         wrong[0] += 1
-        digests = {**said.digests, first: digest(wrong.tobytes())}
-        signature = keys_of(device).sign(answer_message(terms["now"].digest, said.survivors, digests))
-        return dataclasses.replace(said, digests=digests, signature=signature, sums={**said.sums, first: wrong})
+        digests = {**reply.digests, first: digest(wrong.tobytes())}
+        signature = keys_of(device).sign(answer_message(terms["now"].digest, reply.survivors, digests))
+        return dataclasses.replace(reply, digests=digests, signature=signature, sums={**reply.sums, first: wrong})
 
     return lie
 
@@ -95,7 +95,7 @@ async def test_a_clerk_off_by_one_is_outvoted_named_and_never_chosen_again(
 
 
 @SQLITE
-async def test_a_lie_told_while_the_sum_is_being_closed_is_counted_too(
+async def test_a_lie_while_the_sum_closes_is_counted_too(
     service: ServiceFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, people, task_id = await seated(service, tmp_path)
@@ -114,7 +114,7 @@ async def test_a_lie_told_while_the_sum_is_being_closed_is_counted_too(
         """The votes of the others are counted, and nothing is written yet: now the last clerk speaks."""
         closing.set()
         if not people.has("dev_b", DutyKind.ANSWER):
-            await asyncio.create_task(people.serve("dev_b"))  # who calls is said in a context of its own
+            await asyncio.create_task(people.serve("dev_b"))  # the principal is set in a separate context
         await close(self, *counted)
 
     people.may_answer = may_answer
@@ -132,17 +132,15 @@ async def test_a_lie_told_while_the_sum_is_being_closed_is_counted_too(
 
 
 @SQLITE
-async def test_a_slandering_clerk_is_left_out_and_nobody_it_slanders_is_punished(
-    service: ServiceFixture, tmp_path: Path
-) -> None:
+async def test_a_slandering_clerk_is_left_out_and_its_victims_are_not(service: ServiceFixture, tmp_path: Path) -> None:
     client, people, task_id = await seated(service, tmp_path)
 
-    def slander(kind: DutyKind, said: Any) -> Any:
+    def slander(kind: DutyKind, reply: Any) -> Any:
         if kind is not DutyKind.READY_CHECK:
-            return said
-        assert isinstance(said, ReadyCheck)
-        out: dict[str, FaultKind] = dict.fromkeys(said.ready[:3], "seed")
-        return dataclasses.replace(said, ready=said.ready[3:], faults=out)
+            return reply
+        assert isinstance(reply, ReadyCheck)
+        out: dict[str, FaultKind] = dict.fromkeys(reply.ready[:3], "seed")
+        return dataclasses.replace(reply, ready=reply.ready[3:], faults=out)
 
     people.twists["dev_c"] = slander
     await people.round({device: change_of(device) for device in DEVICES}, weight_of)
@@ -278,7 +276,7 @@ async def test_clerks_read_only_their_own_letters_and_speak_for_themselves(
         return any(duty.kind == words.DUTY_KIND_READY_CHECK for duty in result.duties)
 
     await people.attend(ready_check_duty, among=[])
-    set_principal(Principal("device", "dev_e"))  # takes part, and is no clerk
+    set_principal(Principal("device", "dev_e"))  # takes part, but not as a clerk
     stranger = pb.SumReader(place=place, device_id="dev_e")
     assert await reason(sums.ListSumLetters(stranger)) == "not_a_clerk"
     assert await reason(sums.GetSurvivors(stranger)) == "not_a_clerk"
@@ -323,10 +321,12 @@ async def test_an_offer_is_signed_by_the_clerk_itself_for_this_very_session(
 
     async def offer(signer: str, at: Place) -> str:
         signature = keys_of(signer).sign(offer_message(at, "dev_a", key))
-        told = pb.PutKeyOfferRequest(place=where, device_id="dev_a", session_key=key.hex(), signature=signature.hex())
+        key_offer = pb.PutKeyOfferRequest(
+            place=where, device_id="dev_a", session_key=key.hex(), signature=signature.hex()
+        )
         set_principal(Principal("device", "dev_a"))
         try:
-            await client.sums.PutKeyOffer(told)
+            await client.sums.PutKeyOffer(key_offer)
         except CoterieError as error:
             return error.reason
         return ""
@@ -390,7 +390,7 @@ async def test_nothing_stored_by_the_platform_holds_a_planted_update_or_a_seed(
 
 @SQLITE
 @pytest.mark.parametrize(
-    ("changes", "parameters", "words_told"),
+    ("changes", "parameters", "message"),
     [
         ({"preset": "mesh"}, {}, "no common sum"),
         ({"preset": "multitask", "model_digests": ["m", "m"]}, {}, "choose their own model"),
@@ -407,23 +407,23 @@ async def test_nothing_stored_by_the_platform_holds_a_planted_update_or_a_seed(
     ],
 )
 async def test_tasks_unfit_for_secure_sums_are_refused_with_what_to_change(
-    service: ServiceFixture, changes: dict[str, Any], parameters: dict[str, Any], words_told: str
+    service: ServiceFixture, changes: dict[str, Any], parameters: dict[str, Any], message: str
 ) -> None:
     client = await service.start()
     digest_ = await client.upload_model(np.zeros(3, np.float32))
-    told = {**SECURE, **parameters, "sums": {"mode": "secure", **parameters.get("sums", {})}}
-    values: dict[str, Any] = {"min_devices": 5, "parameters": to_struct(told)} | changes
+    request = {**SECURE, **parameters, "sums": {"mode": "secure", **parameters.get("sums", {})}}
+    values: dict[str, Any] = {"min_devices": 5, "parameters": to_struct(request)} | changes
     if "model_digests" in values:
         values["model_digests"] = [digest_] * 2
-    if not words_told:
+    if not message:
         assert (await client.create([], **values)).id
         return
-    with pytest.raises(CoterieError, match=words_told):
+    with pytest.raises(CoterieError, match=message):
         await client.create([], **values)
 
 
 @SQLITE
-async def test_without_events_that_blame_nobody_is_named(service: ServiceFixture, tmp_path: Path) -> None:
+async def test_without_events_that_blame_no_device_is_named(service: ServiceFixture, tmp_path: Path) -> None:
     client, people, task_id = await seated(service, tmp_path)
     await people.round({device: change_of(device) for device in DEVICES}, weight_of)
     await people.finish(task_id)

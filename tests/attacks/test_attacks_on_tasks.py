@@ -161,8 +161,8 @@ SENSELESS: list[tuple[dict[str, Any], str]] = [
 
 async def test_an_invitation_that_makes_no_sense_is_refused(service: ServiceFixture) -> None:
     client = await service.start()
-    for changes, said in SENSELESS:
-        with pytest.raises(InvalidInput, match=said):
+    for changes, message in SENSELESS:
+        with pytest.raises(InvalidInput, match=message):
             await client.create([], **changes)
 
 

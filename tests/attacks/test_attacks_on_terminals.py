@@ -1,4 +1,4 @@
-"""Attacks by text: names, reasons and notes that would command the terminal of whoever reads them."""
+"""Attacks by text: names, reasons and notes that would command the reader's terminal."""
 
 import importlib
 import io
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rich.progress import Progress, TextColumn
 
 from coterie.protocol.sanitise import LINES, ONE_LINE, require_sanitised, sanitise
-from coterie_cli.commands.device import _Harmless
+from coterie_cli.commands.device import _SanitisingFormatter
 from coterie_cli.console import Screen, table
 from services.gateway import schemas
 from services.gateway.schemas.base import Body
@@ -137,10 +137,10 @@ def test_a_live_bar_shows_text_harmless_and_moves_its_own_cursor() -> None:
 
 
 def test_logs_on_a_terminal_and_lines_of_a_device_are_harmless() -> None:
-    event = logs._make_harmless(None, "warning", {"event": "refused", "reason": TITLE, "count": 3})
+    event = logs._sanitise(None, "warning", {"event": "refused", "reason": TITLE, "count": 3})
     assert event == {"event": "refused", "reason": "\\u001b]0;owned\\u0007", "count": 3}
     record = logging.LogRecord("coterie.agent.agent", logging.INFO, "", 0, "declined: %s", (CLEAR,), None)
-    assert _Harmless("%(message)s").format(record) == "declined: \\u001b[2J"
+    assert _SanitisingFormatter("%(message)s").format(record) == "declined: \\u001b[2J"
 
 
 @given(st.text())

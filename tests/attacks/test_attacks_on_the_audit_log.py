@@ -1,4 +1,4 @@
-"""Attacks on the audit log by somebody who can write to the database: each shows when the log is verified."""
+"""Attacks on the audit log with write access to the database: verification detects each."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ async def test_whatever_is_done_to_the_log_shows(world: World) -> None:
         "entries: the log's head records": audit.delete(),
         "head: the log's head records": audit_head.update().values(hash=rows[1]["hash"]),
     }
-    for told, attack in attacks.items():
+    for fault_text, attack in attacks.items():
         async with tampering(world) as tx:
             await tx.execute(attack)
         result = await verify(world)
         assert not result.sound
-        assert any(told in fault for fault in result.faults), (told, result.faults)
+        assert any(fault_text in fault for fault in result.faults), (fault_text, result.faults)
         async with tampering(world) as tx:  # as it was
             await tx.execute(audit.delete())
             await tx.execute(audit.insert(), rows)

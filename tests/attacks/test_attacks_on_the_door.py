@@ -1,4 +1,4 @@
-"""Attacks on the gateway by callers nobody knows: too much, too slowly, too many, and guessing."""
+"""Attacks on the gateway by anonymous callers: too large, too slow, too many requests, and guessed keys."""
 
 import asyncio
 import json
@@ -93,7 +93,7 @@ async def test_fifty_megabytes_of_header_are_not_read(platform: FakePlatform, tm
         assert await ask(port) == 200
 
 
-async def test_headers_too_long_are_told_so_and_long_ones_are_not(platform: FakePlatform, tmp_path: Path) -> None:
+async def test_headers_over_the_limit_get_431_and_long_ones_pass(platform: FakePlatform, tmp_path: Path) -> None:
     async with serving(platform, tmp_path) as port:
         for size, status in ((40_000, b"200"), (400_000, b"431")):
             reader, writer = await connect(port)
@@ -205,9 +205,9 @@ async def test_an_address_has_its_share_of_connections(platform: FakePlatform, t
     async with serving(platform, tmp_path, max_connections_per_address=5) as port:
         held = [await connect(port) for _ in range(5)]
         sixth = await connect(port)
-        told = (await rest_of(sixth[0])).decode()
-        assert told.startswith("HTTP/1.1 503")
-        problem = json.loads(told.partition("\r\n\r\n")[2])
+        response = (await rest_of(sixth[0])).decode()
+        assert response.startswith("HTTP/1.1 503")
+        problem = json.loads(response.partition("\r\n\r\n")[2])
         assert problem["reason"] == "too_many_connections"
         assert "COTERIE_MAX_CONNECTIONS_PER_ADDRESS" in problem["detail"]
         held[0][1].write(REQUEST + b"connection: close\r\n\r\n")

@@ -45,7 +45,7 @@ def test_another_user_s_folder_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir(mode=0o700)
     os.chown(folder, 12345, -1)
-    with pytest.raises(ValueError, match="another user's"):
+    with pytest.raises(ValueError, match="belongs to another user"):
         make_private(folder)
 
 
@@ -62,10 +62,10 @@ async def test_a_service_refuses_such_a_folder_in_one_line(tmp_path: Path) -> No
         service = await asyncio.create_subprocess_exec(
             sys.executable, "-m", f"services.{name}", env=variables(folder), stderr=asyncio.subprocess.PIPE
         )
-        _, told = await asyncio.wait_for(service.communicate(), 60)
+        _, output = await asyncio.wait_for(service.communicate(), 60)
         assert service.returncode == 1
-        assert b"other users can write" in told
-        assert b"Traceback" not in told
+        assert b"other users can write" in output
+        assert b"Traceback" not in output
 
 
 async def test_everything_a_service_makes_is_its_user_s_alone(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Attacks on values: an update moves the model no further than the task lets any honest one, whoever comes first."""
+"""Attacks on values: an update moves the model no further than an honest one may, in any order of arrival."""
 
 from __future__ import annotations
 
@@ -165,10 +165,10 @@ async def test_nothing_zero_and_copied_updates_are_not_paid_in_a_market(
     small = {device: [0.1 * value for value in values] for device, values in HONEST.items()}
     await deliver_all(client, copies | small if copier_first else small | copies, budget=0.5)
     await client.finished(task.id)
-    told = service.fakes.settled[task.id, 1].work
-    paid = {work.device_id for work in told if work.outcome == words.PARTICIPATION_STATE_DELIVERED}
+    reported = service.fakes.settled[task.id, 1].work
+    paid = {work.device_id for work in reported if work.outcome == words.PARTICIPATION_STATE_DELIVERED}
     assert paid == set(HONEST)
-    assert {work.quality for work in told if work.device_id in paid} == {1.0}  # a pot is shared evenly, not by samples
+    assert {work.quality for work in reported if work.device_id in paid} == {1.0}  # a pot is shared evenly
     parts = await round_of(client, task.id)
     assert all("to the last byte" in parts[device].note for device in copies)
 
@@ -176,7 +176,7 @@ async def test_nothing_zero_and_copied_updates_are_not_paid_in_a_market(
 @SQLITE
 @pytest.mark.parametrize("privacy", ["none", "uniform"])
 async def test_zero_and_copied_updates_are_recorded_as_bad_where_unpaid(service: ServiceFixture, privacy: str) -> None:
-    """An unpaid star takes them, for a device may have nothing to learn; of such work nobody is trusted more."""
+    """An unpaid star takes them, for a device may have nothing to learn; such work adds no trust."""
     client = await service.start()
     devices = [*HONEST, LIAR, "dev_friend", "dev_copy"]
     noise = to_struct({"privacy": {"noise_multiplier": 5.0}} if privacy == "uniform" else {})
@@ -186,13 +186,13 @@ async def test_zero_and_copied_updates_are_recorded_as_bad_where_unpaid(service:
     await deliver_all(client, HONEST | {LIAR: [0.0, 0.0, -0.0], "dev_friend": same, "dev_copy": same})
     ended = await client.finished(task.id)
     assert ended.state == words.TASK_STATE_FINISHED
-    told = service.fakes.interactions.values()
-    assert {frozenset((i.device_a, i.device_b)) for i in told} <= {
+    reported = service.fakes.interactions.values()
+    assert {frozenset((i.device_a, i.device_b)) for i in reported} <= {
         frozenset(pair) for pair in itertools.combinations(HONEST, 2)
     }
     # The honest path: those who worked are witnessed together.
-    assert told
-    assert all(i.positive for i in told)
+    assert reported
+    assert all(i.positive for i in reported)
 
 
 @SQLITE
@@ -205,7 +205,7 @@ async def test_impossible_task_costs_honest_devices_no_mutual_trust(
     await client.start_task(task.id)
     await client.deliver(await client.get_work(LIAR), LIAR, [1.0, 1.0, 1.0])
     assert (await client.finished(task.id)).state == words.TASK_STATE_FINISHED
-    told = [*service.fakes.interactions.values()]
-    assert {frozenset((i.device_a, i.device_b)) for i in told} == {frozenset((device, LIAR)) for device in HONEST}
+    reported = [*service.fakes.interactions.values()]
+    assert {frozenset((i.device_a, i.device_b)) for i in reported} == {frozenset((device, LIAR)) for device in HONEST}
     # The honest path: who failed those that did deliver loses with them.
-    assert {(i.kind, i.positive) for i in told} == {("dropped", False)}
+    assert {(i.kind, i.positive) for i in reported} == {("dropped", False)}

@@ -1,4 +1,4 @@
-"""Attacks on weight: whoever claims more samples, quality or members than it has moves the model no further."""
+"""Attacks on weight: a device that claims too many samples, members or too much quality moves the model no further."""
 
 from __future__ import annotations
 
@@ -171,12 +171,12 @@ async def test_answer_with_huge_claimed_variance_is_reported_and_kept_in_scale(
     set_principal(Principal("publisher", "pub_1"))
     result = (await client.tasks.GetRound(pb.GetRoundRequest(task_id=task.id, number=1))).round.metrics
     assert result["estimate"] == 10.0
-    # The honest path: whoever reads it learns that a survey with such noise in it has found nothing.
+    # The honest path: its reader learns that a survey with such noise in it has found nothing.
     assert result["error_bound"] > 10.0
 
 
 @SQLITE
-async def test_rule_that_knows_nobody_registered_is_refused_when_task_is_made(service: ServiceFixture) -> None:
+async def test_a_rule_without_registered_devices_is_refused_at_creation(service: ServiceFixture) -> None:
     client = await service.start()
     service.fakes.unknown.add("dev_nobody")
     rule: dict[str, Any] = {
@@ -190,17 +190,17 @@ async def test_rule_that_knows_nobody_registered_is_refused_when_task_is_made(se
 
 @SQLITE
 async def test_surveys_that_name_unregistered_people_are_refused(service: ServiceFixture) -> None:
-    """A mistyped id would be known to no adversary and alike to nobody, and nobody would notice."""
+    """A mistyped id would match no adversary and no device, unnoticed."""
     client = await service.start()
     service.fakes.unknown.add("dev_nobody")
     digest = await client.upload_model(np.zeros(1, np.float32))
     values: dict[str, Any] = {"preset": "survey", "rounds": 1, "escrow_microcredits": 10, "model_digests": [digest]}
-    for place, told in (
+    for place, values_of in (
         ("known", {"known": ["dev_0", "dev_nobody"], "variance_model": "exact"}),
         ("alike", {"alike": [{"devices": ["dev_nobody", "dev_0"], "correlation": 2.0}]}),
     ):
         with pytest.raises(InvalidInput, match=rf"pricing.{place}: no device dev_nobody is registered"):
-            await client.create([], parameters=to_struct(SURVEY | {"pricing": told}), **values)
+            await client.create([], parameters=to_struct(SURVEY | {"pricing": values_of}), **values)
 
 
 @SQLITE
@@ -213,13 +213,13 @@ async def test_a_declared_degree_of_uneven_data_raises_neither_weight_nor_pay(se
     for device, degree in devices.items():
         await enrol(client, task.id, device, 100, degree)
     await client.start_task(task.id)
-    told = {}
+    values_of = {}
     for number, device in enumerate(devices):
-        item = told[device] = await client.get_work(device, wait=90.0)
+        item = values_of[device] = await client.get_work(device, wait=90.0)
         await client.deliver(item, device, [0.1 * (number + 1), 0.0, 0.1], weight=item.self_weight, metrics={})
     await client.finished(task.id)
-    assert told[LIAR].self_weight == told["dev_0"].self_weight > told["dev_1"].self_weight
-    assert told[LIAR].solo_weight == told["dev_0"].solo_weight > told["dev_1"].solo_weight
+    assert values_of[LIAR].self_weight == values_of["dev_0"].self_weight > values_of["dev_1"].self_weight
+    assert values_of[LIAR].solo_weight == values_of["dev_0"].solo_weight > values_of["dev_1"].solo_weight
     paid = {
         member.device_id: (member.quality, member.solo_payoff)
         for cluster in service.fakes.settled[task.id, 1].payoffs.clusters

@@ -41,13 +41,13 @@ async def begun(client: Client, name: str) -> pb.Evaluation:
 async def test_only_the_tasks_own_publisher_sets_worths(service: ServiceFixture) -> None:
     client = await service.start()
     asked = await begun(client, "valued")
-    told = pb.AnswerEvaluationRequest(
+    answer = pb.AnswerEvaluationRequest(
         task_id=asked.task_id, round=1, model_digest=asked.model_digest, worths=[1.0] * asked.models
     )
     for liar in (Principal("publisher", "pub_2"), Principal("device", "dev_a"), Principal("device", "dev_b")):
         set_principal(liar)
         with pytest.raises(PermissionDenied):
-            await client.tasks.AnswerEvaluation(told)
+            await client.tasks.AnswerEvaluation(answer)
         with pytest.raises(PermissionDenied):
             await client.tasks.GetEvaluation(pb.GetEvaluationRequest(task_id=asked.task_id))
     assert await contributions(client, asked.task_id, Principal("publisher", "pub_1")) == {}
@@ -56,7 +56,7 @@ async def test_only_the_tasks_own_publisher_sets_worths(service: ServiceFixture)
 @SQLITE
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e308, -1e13])
 async def test_non_finite_or_absurd_worths_are_refused_and_change_nothing(service: ServiceFixture, bad: float) -> None:
-    """Differences of 10^308 and its negative are infinite, and a pot shared by infinities is nobody's."""
+    """Differences of 10^308 and its negative are infinite, and infinities cannot share a pot."""
     client = await service.start()
     asked = await begun(client, "valued")
     for worths in ([bad] * asked.models, [0.0] * (asked.models - 1) + [bad]):
@@ -86,7 +86,7 @@ async def test_missing_coalitions_and_foreign_worths_are_refused(service: Servic
 
 
 @SQLITE
-async def test_worths_below_nothing_pay_nobody_more_than_the_pot(service: ServiceFixture) -> None:
+async def test_negative_worths_pay_no_device_more_than_the_pot(service: ServiceFixture) -> None:
     """All worths negative, the whole worth less than its parts: shares are at least 0, and finite."""
     client = await service.start()
     asked = await begun(client, "valued")

@@ -37,8 +37,8 @@ def _rounds_are_monotone(deployment: Deployment, company: RoundInputs, task: Tas
     rounds = list(deployment.admin.rounds(task.id))
     assert [item.number for item in rounds] == list(range(1, company.play.rounds + 1))
     assert {item.state for item in rounds} == {"done"}
-    told = [event.round for event in deployment.admin.events(task.id) if event.kind.startswith("round.")]
-    assert told == sorted(told)
+    numbers = [event.round for event in deployment.admin.events(task.id) if event.kind.startswith("round.")]
+    assert numbers == sorted(numbers)
     assert (
         max(Counter((e.kind, e.round) for e in deployment.admin.events(task.id) if e.kind == "round.closed").values())
         == 1

@@ -40,7 +40,7 @@ PATIENT = Backoff(patience_seconds=180.0)
 
 
 def lasting_ports(count: int) -> list[int]:
-    """Free ports that the kernel gives to nobody by itself: a process finds its own again after it was killed."""
+    """Free ports outside the kernel's ephemeral range, so that a killed process gets its port again."""
     drawn = random.SystemRandom().sample(range(20_000, 32_000), 10 * count)
     return [port for port in drawn if busy_port({"": port}) is None][:count]
 
@@ -129,10 +129,10 @@ class Deployment:
         self.running[name].send_signal(number)
 
     def wait_until_ready(self, seconds: float = STARTED_SECONDS) -> None:
-        """Returns when both gateways say that everybody answers."""
+        """Return once both gateways report all services as serving."""
         deadline, before = time.monotonic() + seconds, self.restarts
         while not all(self._is_ready(name) for name in GATEWAYS):
-            assert self.restarts - before < MOST_STARTS, f"somebody ends again and again\n{self.logs()}"
+            assert self.restarts - before < MOST_STARTS, f"a process ends repeatedly\n{self.logs()}"
             assert time.monotonic() < deadline, f"not ready after {seconds} s\n{self.logs()}"
             time.sleep(0.2)
 
@@ -202,7 +202,7 @@ class Deployment:
 
 @contextmanager
 def deployment(folder: Path, seed: int) -> Iterator[Deployment]:
-    """A deployment that is there while the block runs, with a PostgreSQL server of its own."""
+    """Run a deployment with its own PostgreSQL server during the block."""
     with ExitStack() as ending:
         place = Path(tempfile.mkdtemp(prefix="coterie-pg-"))
         ending.callback(shutil.rmtree, place, ignore_errors=True)

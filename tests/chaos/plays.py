@@ -35,7 +35,7 @@ MILLION = 1_000_000
 PATIENCE_SECONDS = 300.0
 """How long anything may take, at least; a rough run has also a multiple of what the calm one took."""
 HOME_SECONDS = 60.0
-"""A device that is told to stop does so within a request."""
+"""A device that receives a stop signal stops within a request."""
 QUESTION = "How warm is it, in °C?"
 
 
@@ -46,7 +46,7 @@ class Play:
     private: what owners keep on their devices. repeats: whether the model must be that of a calm run to the bit,
     provided that every round needed one attempt, as without faults. thought_seconds: how long the first device takes
     over its work, the second twice as long, and so on, so that faults find them at it. owners: of the devices, in turn.
-    stranger: whether the last device is another owner's and has met nobody, so that nobody trusts it.
+    stranger: whether the last device is another owner's and has met no device, so that none trusts it.
     """
 
     preset: str
@@ -122,7 +122,7 @@ PLAYS = {
             models=2,
             limit=Limit(1e6, 1e-5),
         ),
-        # No preset, and yet a way of its own through the platform: every device is also a clerk.
+        # No preset, but a separate strategy: every device is also a clerk.
         Play(
             "fedavg",
             {"parameters": {"sums": {"mode": "secure", "offer_seconds": 120, "clerk_seconds": 120}}},
@@ -165,7 +165,7 @@ class Slowly:
 
 
 class RoundInputs:
-    """The devices of one run, at home in a folder of their own, half of them behind each gateway.
+    """The devices of one run, with one folder for all homes, half of them behind each gateway.
 
     They are at work until the task has ended, and no longer than the `with` block: no run leaves a device behind.
     """
@@ -224,7 +224,7 @@ class RoundInputs:
         )
 
     def _meet(self) -> None:
-        """Everybody but a stranger has met everybody for days, and both say so."""
+        """Record days of meetings between all devices but the stranger, reported by both sides."""
         known = self.agents[: len(DEVICES) - self.play.stranger]
         now, ids = time.time(), [agent.identity.id for agent in known]
         for agent, me in zip(known, ids, strict=True):
@@ -273,11 +273,11 @@ class RoundInputs:
             self.faults.append(error)
 
     def has_ended(self) -> bool:
-        """Whether nobody is at work any more."""
+        """Whether no device is working."""
         return not any(thread.is_alive() for thread in self._threads)
 
     def end(self, task_id: str, seconds: float = PATIENCE_SECONDS) -> Task:
-        """The task once everybody has gone home."""
+        """Return the task once all devices have stopped."""
         deadline = time.monotonic() + seconds
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))

@@ -23,7 +23,7 @@ class Trouble(enum.Enum):
     RESETS = "resets"
     """Connections break off in the middle."""
     PARTITION = "partition"
-    """Nobody is reached, and who was is cut off."""
+    """New connections fail, and open ones are cut."""
     HALF_OPEN = "half-open"
     """Connections stand, and nothing comes through."""
     CORRUPTION = "corruption"
@@ -31,7 +31,7 @@ class Trouble(enum.Enum):
 
 
 class Proxy:
-    """A link to a port on this machine. Runs in a thread of its own; `trouble` may be set at any time."""
+    """A link to a port on this machine. Runs in its own thread; `trouble` may be set at any time."""
 
     def __init__(self, port: int, target: int, seed: int) -> None:
         self.port, self._target, self._draw = port, target, random.Random(seed)
@@ -73,7 +73,7 @@ class Proxy:
 
     def _change(self, trouble: Trouble) -> None:
         was, self._trouble = self._trouble, trouble
-        # Bytes that a silent link has swallowed never come: what stood on it must be made anew.
+        # Bytes that a silent link has swallowed never come: its connections must be opened again.
         if trouble is Trouble.PARTITION or was is Trouble.HALF_OPEN:
             for writer in list(self._open):
                 writer.transport.abort()

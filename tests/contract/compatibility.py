@@ -37,10 +37,10 @@ def rest_breaks(old: OpenApi, new: OpenApi) -> Iterator[str]:
             if asks is not None:
                 yield from _Walk(old, new, sent=True).compare(f"{place} body", asked or {}, asks)
             for status, response in before["responses"].items():
-                told = _json_of(response)
-                if status.startswith("2") and told is not None:
+                document = _json_of(response)
+                if status.startswith("2") and document is not None:
                     tells = _json_of(after["responses"].get(status)) or {}
-                    yield from _Walk(old, new, sent=False).compare(f"{place} {status}", told, tells)
+                    yield from _Walk(old, new, sent=False).compare(f"{place} {status}", document, tells)
 
 
 def _json_of(holder: Mapping[str, Any] | None) -> Any:

@@ -25,7 +25,7 @@ class S3Server:
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
         self._counting = threading.Lock()
         self.url = f"http://127.0.0.1:{self._server.server_port}"
-        # The server's memory is its process's: each has a bucket of its own.
+        # The server's memory is its process's: each has its own bucket.
         self.bucket = f"coterie-{secrets.token_hex(6)}"
         self.delay_seconds = 0.0
         self.asked: Counter[str] = Counter()
@@ -45,7 +45,7 @@ class S3Server:
             with self._counting:
                 self._present[kind] -= 1
 
-    def count_anew(self) -> None:
+    def reset_counts(self) -> None:
         """Forgets what was asked so far."""
         with self._counting:
             self.asked.clear()

@@ -16,7 +16,7 @@ TRUST = (Path(__file__).parents[2] / "protos/coterie_api/trust/v1/trust.proto").
 
 
 @pytest.mark.parametrize(
-    ("stated", "kept"),
+    ("stated", "value"),
     [
         (r"Device ids, at most ([\d,]+)\.", MOST_IDS),
         (r"Devices, at most ([\d,]+); their order is the order of rows and columns", MOST_IDS),
@@ -25,7 +25,7 @@ TRUST = (Path(__file__).parents[2] / "protos/coterie_api/trust/v1/trust.proto").
         (r"Each chunk \(at most ([\d,]+)", MOST_ROWS),
     ],
 )
-def test_a_stated_limit_is_the_limit(stated: str, kept: int) -> None:
+def test_a_stated_limit_is_the_limit(stated: str, value: int) -> None:
     result = re.findall(stated, TRUST)
     assert result, f"the protocol no longer says {stated}"
-    assert {int(number.replace(",", "")) for number in result} == {kept}
+    assert {int(number.replace(",", "")) for number in result} == {value}

@@ -1,6 +1,6 @@
 """The vectors of docs/reference/protocol.md: what the SDK makes of fixed keys, byte for byte, and what it refuses.
 
-`python -m tests.contract.test_protocol_vectors` writes the file anew; the test fails when the SDK no longer agrees.
+`python -m tests.contract.test_protocol_vectors` rewrites the file; the test fails when the SDK no longer agrees.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _square_root(square: int) -> int | None:
 
 
 def test_the_sdk_makes_the_published_bytes() -> None:
-    assert json.loads(FILE.read_text()) == made(), "python -m tests.contract.test_protocol_vectors writes them anew"
+    assert json.loads(FILE.read_text()) == made(), "python -m tests.contract.test_protocol_vectors rewrites them"
 
 
 def test_the_published_letters_open_and_hold_the_published_tensors() -> None:

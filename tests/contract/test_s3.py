@@ -64,7 +64,7 @@ async def test_many_blobs_are_forgotten_by_a_request_per_five_hundred(store: Blo
     retained = await store.put_bytes(b"kept")
     there = [await store.put_bytes(b"%d" % number) for number in range(20)]
     never = [hashlib.sha256(b"never %d" % number).hexdigest() for number in range(580)]
-    server.count_anew()
+    server.reset_counts()
     await store.delete_all([*there, *never])
     assert server.asked == {"POST": 2}
     assert [blob.name for blob in await everything(store)] == [retained]

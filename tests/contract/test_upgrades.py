@@ -146,8 +146,8 @@ async def test_the_books_of_a_stored_platform_balance(version: str, settings: Se
             sums = {str(row.account_id): int(row.sum) for row in posted if row.sum}
     assert sum(balances.values()) == 0
     assert balances == sums
-    told = {name: amount for name, amount in dump.facts()["accounts"].items() if amount and "owner:" not in name}
-    assert balances == told
+    expected = {name: amount for name, amount in dump.facts()["accounts"].items() if amount and "owner:" not in name}
+    assert balances == expected
 
 
 @pytest.mark.parametrize("version", versions())

@@ -80,7 +80,7 @@ async def test_a_role_that_is_not_named_gets_403_and_no_service_hears_of_it(
     assert {call.method for call in platform.calls} == {"Authenticate"}
 
 
-async def test_a_route_missing_from_the_table_is_closed_to_everybody(app: FastAPI, client: httpx.AsyncClient) -> None:
+async def test_a_route_missing_from_the_table_is_closed(app: FastAPI, client: httpx.AsyncClient) -> None:
     async def forgotten() -> None:
         return None
 

@@ -22,7 +22,7 @@ _schema = document()
 
 @pytest.fixture(scope="module")
 def base_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A gateway before fake services, in a thread of its own; no request may end in a fault."""
+    """A gateway before fake services, in its own thread; no request may cause an internal error."""
     started, stop, port = threading.Event(), threading.Event(), []
 
     async def run(folder: Path) -> None:

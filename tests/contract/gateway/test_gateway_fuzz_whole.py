@@ -27,7 +27,7 @@ _schema = document()
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A running platform, somebody of each role, and things that exist."""
+    """A running platform, a caller of each role, and existing objects."""
 
     url: str
     keys: dict[str, str]

@@ -83,7 +83,7 @@ async def test_a_long_body_goes_on_in_chunks_whatever_its_pieces(client: httpx.A
 
 
 @pytest.mark.parametrize(
-    ("bad", "said"),
+    ("bad", "message"),
     [
         (b"{not json}\n", "line 3 of the body"),
         ({**TIE, "line": 0}, "line 3 of the body: line:"),
@@ -95,11 +95,11 @@ async def test_a_long_body_goes_on_in_chunks_whatever_its_pieces(client: httpx.A
     ],
 )
 async def test_a_bad_line_is_named_and_those_before_it_are_stored(
-    client: httpx.AsyncClient, registry: Chunks, bad: object, said: str
+    client: httpx.AsyncClient, registry: Chunks, bad: object, message: str
 ) -> None:
     answer = await post(client, body(HEADER, DEVICE, bad, {**TIE, "line": 9}))
     assert (answer.status_code, answer.json()["reason"]) == (400, "bad_row")
-    assert said in answer.json()["detail"]
+    assert message in answer.json()["detail"]
     assert [row.line for row in registry.rows] == [1]
 
 

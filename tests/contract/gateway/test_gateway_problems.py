@@ -65,7 +65,7 @@ async def test_an_unforeseen_fault_of_the_gateway_is_answered_too(app: FastAPI, 
     [
         (b'{"sharing": "own"}', "body.name"),
         (b'{"name": "", "sharing": "own"}', "body.name"),
-        (b'{"name": "a", "sharing": "nobody"}', "body.sharing"),
+        (b'{"name": "a", "sharing": "none"}', "body.sharing"),
         (b'{"name": "a", "colour": "red"}', "body.colour"),
         (b'{"name": NaN}', "body"),
         (b'{"name": "a\\u0000b"}', "body"),

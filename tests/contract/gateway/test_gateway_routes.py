@@ -111,9 +111,7 @@ async def test_a_tasks_graph_is_that_of_its_active_devices(client: httpx.AsyncCl
     assert list(platform.called("GetGraph")[0].request.device_ids) == ["dev_active"]
 
 
-async def test_the_graph_of_a_task_nobody_joined_is_empty_not_everybodys(
-    client: httpx.AsyncClient, platform: FakePlatform
-) -> None:
+async def test_the_graph_of_a_task_without_devices_is_empty(client: httpx.AsyncClient, platform: FakePlatform) -> None:
     platform.replies["ListEnrolments"] = aggregation_pb2.ListEnrolmentsReply()
     answer = await client.get("/v1/trust/graph?task=tsk_1", headers=ADMIN)
     assert answer.json() == {"devices": [], "ties": [], "at": 0}
@@ -143,9 +141,9 @@ async def test_tasks_become_the_runs_that_quality_is_fitted_to(
     """Mean noise of those who work; the rest is as aggregation tells it."""
     run = aggregation_pb2.MeasuredTask(task_id="tsk_1", non_iid=1.5, loss=0.5, accuracy=75.0)
     platform.replies["ListMeasuredTasks"] = aggregation_pb2.ListMeasuredTasksReply(tasks=[run])
-    told = [(words.ROLE_MEMBER, 0.1), (words.ROLE_SOLO, 0.5), (words.ROLE_IDLE, 9.0)]
+    roles = [(words.ROLE_MEMBER, 0.1), (words.ROLE_SOLO, 0.5), (words.ROLE_IDLE, 9.0)]
     platform.replies["GetPlan"] = topology_pb2.Plan(
-        assignments=[topology_pb2.Assignment(role=role, noise_multiplier=noise) for role, noise in told]
+        assignments=[topology_pb2.Assignment(role=role, noise_multiplier=noise) for role, noise in roles]
     )
     other = {"noise": 0.0, "non_iid": 1.0, "loss": 0.1, "accuracy": 90.0}
     body = {"tasks": ["tsk_1", "tsk_1"], "measured": [other]}

@@ -183,15 +183,15 @@ async def test_an_answer_is_read_as_the_record_the_document_names(
             result = call(client)
             return list(result) if isinstance(result, Iterator) else result
 
-    found = await asyncio.to_thread(ask)
+    result = await asyncio.to_thread(ask)
     outer, item = answers_of(ROUTES[name])
     if name in PLAIN:
-        assert isinstance(found, PLAIN[name])
+        assert isinstance(result, PLAIN[name])
     elif outer is None:
-        assert found is None
+        assert result is None
     elif item is not None:
         assert outer in (records.Page, records.Items)
-        assert found
-        assert {type(entry) for entry in found} == {item}
+        assert result
+        assert {type(entry) for entry in result} == {item}
     else:
-        assert type(found) is outer
+        assert type(result) is outer

@@ -73,8 +73,8 @@ async def test_survivors_out_of_order_or_twice_are_not_read(
         return pb.Survivors(survivors=[pb.Survivor(device_id=name, root="ab" * 32) for name in names], digest="cd" * 32)
 
     platform.replies["GetSurvivors"] = listed("a", "b")
-    found = await as_device(served, tmp_path, lambda p: p.sum_survivors(PLACE))
-    assert found == [("a", b"\xab" * 32), ("b", b"\xab" * 32)]
+    survivors = await as_device(served, tmp_path, lambda p: p.sum_survivors(PLACE))
+    assert survivors == [("a", b"\xab" * 32), ("b", b"\xab" * 32)]
     for wrong in (("b", "a"), ("a", "a")):
         platform.replies["GetSurvivors"] = listed(*wrong)
         with pytest.raises(BadTerms):

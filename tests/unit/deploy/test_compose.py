@@ -10,11 +10,11 @@ import yaml  # type: ignore[import-untyped]
 DOCUMENT: dict[str, Any] = yaml.safe_load((Path(__file__).parents[3] / "docker-compose.yml").read_text())
 
 
-def test_the_image_is_built_once_so_that_the_next_up_replaces_nobody() -> None:
+def test_only_one_service_builds_the_image() -> None:
     """Compose labels an image with the service it was built for: of two, the first is out of date."""
-    ours = {name: said for name, said in DOCUMENT["services"].items() if said["image"].startswith("coterie:")}
-    assert [name for name, said in ours.items() if "build" in said] == ["certificates"]
-    assert {said.get("pull_policy") for name, said in ours.items() if name != "certificates"} == {"never"}
+    ours = {name: service for name, service in DOCUMENT["services"].items() if service["image"].startswith("coterie:")}
+    assert [name for name, service in ours.items() if "build" in service] == ["certificates"]
+    assert {service.get("pull_policy") for name, service in ours.items() if name != "certificates"} == {"never"}
 
 
 def test_station_of_profile_cells_reaches_planner_and_nothing_else() -> None:

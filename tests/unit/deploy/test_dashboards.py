@@ -97,9 +97,9 @@ def test_the_overlay_fits_the_compose_file() -> None:
     scraped = yaml.safe_load((PLACE / "prometheus.yml").read_text())["scrape_configs"][0]["dns_sd_configs"][0]
     assert set(scraped["names"]) == overlay["services"].keys() - added
     for name in scraped["names"]:
-        told = overlay["services"][name]["environment"]
-        assert told["COTERIE_METRICS_PORT"] == str(scraped["port"])
-        assert name == "console" or told["COTERIE_OTLP_ENDPOINT"] == "http://jaeger:4318"
+        environment = overlay["services"][name]["environment"]
+        assert environment["COTERIE_METRICS_PORT"] == str(scraped["port"])
+        assert name == "console" or environment["COTERIE_OTLP_ENDPOINT"] == "http://jaeger:4318"
         assert set(base["services"][name]["networks"]) & set(overlay["services"]["prometheus"]["networks"])
     for name in added:
         service = overlay["services"][name]

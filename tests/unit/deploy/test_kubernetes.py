@@ -71,7 +71,7 @@ def test_every_container_is_confined_bounded_and_of_this_version(overlay: str) -
 def test_the_network_opens_the_ways_of_the_call_table_and_no_other() -> None:
     policies = list(yaml.safe_load_all((PLACE / "base" / "network.yaml").read_text()))
     by_name = {one["metadata"]["name"]: one["spec"] for one in policies}
-    assert by_name["nobody"]["podSelector"] == {}
+    assert by_name["deny-all"]["podSelector"] == {}
     called = {
         (caller, method.split(".")[1]) for caller, methods in ALLOWED.items() for method in methods
     }  # /coterie_api.trust.v1.Registry/…
@@ -112,20 +112,20 @@ def test_secrets_need_the_command_and_say_so_before_anything_is_made(tmp_path: P
     (tmp_path / "deploy" / "kubernetes").mkdir(parents=True)
     script = shutil.copy(PLACE / "make-secrets", tmp_path / "deploy" / "kubernetes")
     environment = {"PATH": "/usr/bin:/bin"}
-    said = subprocess.run(
+    done = subprocess.run(
         [script, str(tmp_path / "drawn")], capture_output=True, text=True, env=environment, check=False
     )
-    assert (said.returncode, said.stdout) == (1, "")
-    assert "run make install first" in said.stderr
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "run make install first" in done.stderr
     assert not (tmp_path / "drawn").exists()
     command = tmp_path / ".venv" / "bin" / "coterie"
     command.parent.mkdir(parents=True)
     command.write_text("#!/bin/sh\necho this checkout has its own >&2\nexit 3\n")
     command.chmod(0o755)
-    said = subprocess.run(
+    done = subprocess.run(
         [script, str(tmp_path / "drawn")], capture_output=True, text=True, env=environment, check=False
     )
-    assert said.stderr == "this checkout has its own\n"
+    assert done.stderr == "this checkout has its own\n"
 
 
 def test_a_replica_keeps_its_name_over_restarts() -> None:

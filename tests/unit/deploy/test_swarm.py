@@ -66,9 +66,9 @@ def test_what_runs_once_is_not_started_for_ever_and_the_rest_is(stack: dict[str,
     assert {name for name, condition in policies.items() if condition == "on-failure"} == {"database", "certificates"}
 
 
-def test_nobody_but_proxy_and_console_is_reached_from_outside(stack: dict[str, Any]) -> None:
+def test_only_proxy_and_console_are_reachable_from_outside(stack: dict[str, Any]) -> None:
     assert {name for name, service in stack["services"].items() if service.get("ports")} == {"proxy", "console"}
-    assert {name for name, said in stack["networks"].items() if not said["internal"]} == {"front"}
+    assert {name for name, network in stack["networks"].items() if not network["internal"]} == {"front"}
     assert {name for name, item in stack["services"].items() if "edge" in item["networks"]} == {"proxy", "gateway"}
 
 

@@ -68,7 +68,7 @@ async def test_a_refusal_is_not_kept() -> None:
     door = _door(registry, Wall())
     for _ in range(2):
         with pytest.raises(Unauthenticated):
-            await door.identify("Bearer nobody", HOME)
+            await door.identify("Bearer stranger", HOME)
     assert registry.asked == 2
 
 

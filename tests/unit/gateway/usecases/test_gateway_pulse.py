@@ -1,4 +1,4 @@
-"""Heartbeats share calls, and long polls end when nobody waits for them."""
+"""Heartbeats share calls, and long polls end with their callers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_heartbeats_that_come_during_call_share_next_one_for_platform() ->
     assert set(registry.callers) == {"service"}
 
 
-async def test_failed_call_fails_those_it_carried_and_later_ones_are_tried_anew() -> None:
+async def test_failed_call_fails_only_its_own_heartbeats() -> None:
     registry: Any = FakeRegistry()
     registry.gate.set()
     registry.error = Unavailable("away")

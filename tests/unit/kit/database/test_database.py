@@ -70,7 +70,7 @@ async def test_fifty_writers_at_once_all_succeed_while_readers_read(database: Da
 
 
 async def test_an_unreachable_server_is_an_error_that_may_be_retried() -> None:
-    settings = ServiceSettings(database_url="postgresql://nobody:x@127.0.0.1:1/none")
+    settings = ServiceSettings(database_url="postgresql://user:x@127.0.0.1:1/none")
     database = Database(settings.database_for("kit"), "kit")
     with pytest.raises(DatabaseAway, match="try again"):
         async with database.reading():

@@ -49,8 +49,8 @@ async def test_large_and_concurrent_answers_keep_order_and_lose_nothing() -> Non
     async with _served() as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(_ask("/one") + _ask("/large") + _ask("/two", last=True))
-        told = await reader.read()
+        response = await reader.read()
         writer.close()
         await writer.wait_closed()
-    bodies = [answer.partition(b"\r\n\r\n")[2] for answer in told.split(b"HTTP/1.1 200 OK\r\n")[1:]]
+    bodies = [answer.partition(b"\r\n\r\n")[2] for answer in response.split(b"HTTP/1.1 200 OK\r\n")[1:]]
     assert bodies == [b"/one", LARGE, b"/two"]

@@ -25,8 +25,8 @@ def log_of(text: bool) -> str:
 
 def test_traceback_names_error_without_variable_values_or_terminal_codes() -> None:
     for text in (True, False):
-        said = log_of(text)
-        assert "RuntimeError: odd \\u001b[2J" in said
-        assert "it failed" in said
-        assert "correct horse" not in said
-        assert "\x1b[2J" not in said
+        log = log_of(text)
+        assert "RuntimeError: odd \\u001b[2J" in log
+        assert "it failed" in log
+        assert "correct horse" not in log
+        assert "\x1b[2J" not in log

@@ -130,9 +130,9 @@ async def test_a_stranger_neither_joins_a_trace_nor_says_what_is_in_it(spans: In
     assert "secret" not in span.to_json()
 
 
-@pytest.mark.parametrize("said", ["", "garbage", "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "\xff" * 500])
-async def test_a_trace_that_is_none_is_not_linked(spans: InMemorySpanExporter, said: str) -> None:
-    await ask_gateway(said, status=503)
+@pytest.mark.parametrize("traceparent", ["", "garbage", "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "\xff" * 500])
+async def test_a_trace_that_is_none_is_not_linked(spans: InMemorySpanExporter, traceparent: str) -> None:
+    await ask_gateway(traceparent, status=503)
     [span] = spans.get_finished_spans()
     assert not span.links
     assert not span.status.is_ok

@@ -46,7 +46,7 @@ async def asked(channel: Any) -> str:
     return str((await rpc.TopologyStub(channel).PutCell(pb.Cell(id="x"), timeout=20.0)).id)
 
 
-async def asked_anew(folder: Path, address: str) -> str:
+async def ask_over_new_channel(folder: Path, address: str) -> str:
     """An answer over a connection made now."""
     channel = open_channel(ServiceSettings(tls_dir=folder), address)
     try:
@@ -73,9 +73,9 @@ async def test_a_new_authority_replaces_the_old_one_while_services_run(
         for step in steps:
             step()
             assert await asked(channel) == "here"
-            assert await asked_anew(folders["gateway"], address) == "here"
+            assert await ask_over_new_channel(folders["gateway"], address) == "here"
         with pytest.raises(errors.Unavailable):
-            await asked_anew(outdated, address)
+            await ask_over_new_channel(outdated, address)
         await channel.close()
 
 
@@ -86,8 +86,8 @@ async def test_while_both_authorities_are_accepted_old_certificates_work(tmp_pat
         replace_authority(place, list(HOSTS))
         not_yet = shutil.copytree(folders["gateway"], tmp_path / "not-yet")
         make_certificates(place, HOSTS, 30)
-        assert await asked_anew(not_yet, address) == "here"
-        assert await asked_anew(folders["gateway"], address) == "here"
+        assert await ask_over_new_channel(not_yet, address) == "here"
+        assert await ask_over_new_channel(folders["gateway"], address) == "here"
 
 
 def test_files_that_are_being_replaced_have_not_changed(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ async def test_a_service_says_when_its_certificates_end(tmp_path: Path) -> None:
     assert certificates.ends_at(None) == certificates.ends_at(tmp_path / "nowhere") == 0.0
     async with served(folders["topology"]) as address:
         channel = open_channel(ServiceSettings(tls_dir=folders["gateway"]), address)
-        told = await ask(channel)
-        assert told["state"] == "serving"
-        assert told["certificate_ends_at"] == certificates.ends_at(folders["topology"])
+        status = await ask(channel)
+        assert status["state"] == "serving"
+        assert status["certificate_ends_at"] == certificates.ends_at(folders["topology"])
         await channel.close()

@@ -29,7 +29,7 @@ def test_a_claim_comes_back_as_it_was(mechanism: str, adjacency: str) -> None:
     assert read_claim(claim_message(claim)) == claim
 
 
-def test_a_word_nobody_knows_counts_as_no_noise_at_all() -> None:
+def test_an_unknown_mechanism_counts_as_no_noise() -> None:
     odd = read_claim(claim_message(PrivacyClaim.from_json(STORED | {"mechanism": "magic", "unit": "village"})))
     assert (odd.mechanism, odd.unit) == ("", "")
     newer = read_claim(PrivacyCharge.FromString(b"\x38\x63\x40\x63"))  # mechanism and unit 99
@@ -72,6 +72,6 @@ def test_gateway_accepts_device_reports_with_defaults_of_0_1_0() -> None:
     ],
     ids=str,
 )
-def test_the_gateway_refuses_words_and_numbers_nobody_can_mean(wrong: dict[str, object]) -> None:
+def test_the_gateway_refuses_unknown_words_and_invalid_numbers(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         TAKEN.validate_python(STORED | wrong)

@@ -37,7 +37,7 @@ def test_a_newer_services_number_is_shown_and_no_member() -> None:
     assert word(TaskState, 99) not in list(TaskState)
 
 
-def test_a_word_nobody_knows_is_refused_with_those_there_are() -> None:
+def test_an_unknown_word_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match="must be one of solo, head, member, peer, idle, not 'king'"):
         number_in("Role", "king")
 

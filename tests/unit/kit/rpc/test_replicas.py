@@ -52,5 +52,5 @@ async def test_each_replica_tells_its_name_and_one_that_is_gone_is_away(tmp_path
     assert one["state"] == "serving"
 
 
-async def test_a_name_that_nobody_knows_stands_for_nobody() -> None:
-    assert await addresses_of("nobody.invalid", 1) == []
+async def test_an_unknown_name_has_no_addresses() -> None:
+    assert await addresses_of("unknown.invalid", 1) == []

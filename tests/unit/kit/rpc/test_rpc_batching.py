@@ -54,7 +54,7 @@ class DutyIndex(rpc.WorkServicer):
         return pb.GetWorkReply(items=[pb.WorkItem(task_id=f"{device} {request.device_id}")])
 
 
-class House:
+class ServiceFixture:
     """A server that batches, and the sizes of the batches it received."""
 
     def __init__(self, folder: Path) -> None:
@@ -71,25 +71,25 @@ class House:
 
 
 @pytest.fixture
-async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
+async def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ServiceFixture]:
     from services.kit.rpc.rpc_batching import RpcBatchingServicer
 
-    house, run = House(tmp_path), RpcBatchingServicer.Run
+    service, run = ServiceFixture(tmp_path), RpcBatchingServicer.Run
 
     async def counted(self: RpcBatchingServicer, request: rpc_batching_pb2.Batch, context: Any) -> Any:
-        house.batches.append(len(request.calls))
+        service.batches.append(len(request.calls))
         async for answers in run(self, request, context):
             yield answers
 
     monkeypatch.setattr(RpcBatchingServicer, "Run", counted)
-    await house.server.start()
-    yield house
-    await house.server.stop()
+    await service.server.start()
+    yield service
+    await service.server.stop()
 
 
 @pytest.fixture
-async def stub(house: House) -> AsyncIterator[rpc.WorkAsyncStub]:
-    channel = open_channel(ServiceSettings(), house.address)
+async def stub(service: ServiceFixture) -> AsyncIterator[rpc.WorkAsyncStub]:
+    channel = open_channel(ServiceSettings(), service.address)
     yield rpc.WorkStub(channel)
     await channel.close()
 
@@ -103,17 +103,19 @@ async def until(condition: Any) -> None:
 
 
 async def test_thousand_simultaneous_calls_are_batched_and_each_is_answered(
-    house: House, stub: rpc.WorkAsyncStub
+    service: ServiceFixture, stub: rpc.WorkAsyncStub
 ) -> None:
     devices = [f"dev_{number}" for number in range(1000)]
-    told = await asyncio.gather(*(house.ask(stub, device) for device in devices))
-    assert told == [f"{device} {device}" for device in devices]
-    assert sum(house.batches) == 1000
-    assert len(house.batches) <= 1000 // CALLS_PER_BATCH + 2
+    replies = await asyncio.gather(*(service.ask(stub, device) for device in devices))
+    assert replies == [f"{device} {device}" for device in devices]
+    assert sum(service.batches) == 1000
+    assert len(service.batches) <= 1000 // CALLS_PER_BATCH + 2
 
 
-async def test_a_refusal_and_a_fault_are_their_own_callers_alone(house: House, stub: rpc.WorkAsyncStub) -> None:
-    asked = [house.ask(stub, device) for device in ("dev_a", "dev_odd", "dev_broken", "dev_b")]
+async def test_a_refusal_and_a_fault_reach_only_their_own_caller(
+    service: ServiceFixture, stub: rpc.WorkAsyncStub
+) -> None:
+    asked = [service.ask(stub, device) for device in ("dev_a", "dev_odd", "dev_broken", "dev_b")]
     a, odd, broken, b = await asyncio.gather(*asked, return_exceptions=True)
     assert (a, b) == ("dev_a dev_a", "dev_b dev_b")
     assert isinstance(odd, errors.Conflict)
@@ -122,30 +124,32 @@ async def test_a_refusal_and_a_fault_are_their_own_callers_alone(house: House, s
     assert "secret" not in broken.message
 
 
-async def test_who_is_ready_is_answered_while_others_wait(house: House, stub: rpc.WorkAsyncStub) -> None:
-    late = asyncio.create_task(house.ask(stub, "dev_late"))
-    assert await house.ask(stub, "dev_a") == "dev_a dev_a"
+async def test_who_is_ready_is_answered_while_others_wait(service: ServiceFixture, stub: rpc.WorkAsyncStub) -> None:
+    late = asyncio.create_task(service.ask(stub, "dev_late"))
+    assert await service.ask(stub, "dev_a") == "dev_a dev_a"
     assert not late.done()
-    house.desk.door.set()
+    service.desk.door.set()
     assert await late == "dev_late dev_late"
 
 
-async def test_calls_whose_callers_have_gone_are_given_up_and_no_others(house: House, stub: rpc.WorkAsyncStub) -> None:
-    gone = [asyncio.create_task(house.ask(stub, f"dev_late{number}")) for number in range(2)]
-    await until(lambda: house.desk.waiting == 2)
+async def test_only_calls_whose_callers_have_gone_are_cancelled(
+    service: ServiceFixture, stub: rpc.WorkAsyncStub
+) -> None:
+    gone = [asyncio.create_task(service.ask(stub, f"dev_late{number}")) for number in range(2)]
+    await until(lambda: service.desk.waiting == 2)
     gone[0].cancel()
-    assert await house.ask(stub, "dev_a") == "dev_a dev_a"
-    assert house.desk.given_up == []
+    assert await service.ask(stub, "dev_a") == "dev_a dev_a"
+    assert service.desk.given_up == []
     gone[1].cancel()
-    await until(lambda: sorted(house.desk.given_up) == ["dev_late0", "dev_late1"])
+    await until(lambda: sorted(service.desk.given_up) == ["dev_late0", "dev_late1"])
 
 
 async def test_a_server_that_ends_fails_those_that_wait_so_that_they_ask_again(
-    house: House, stub: rpc.WorkAsyncStub
+    service: ServiceFixture, stub: rpc.WorkAsyncStub
 ) -> None:
-    late = asyncio.create_task(house.ask(stub, "dev_late"))
-    await until(lambda: house.desk.waiting == 1)
-    await house.server._server.stop(0.0)
+    late = asyncio.create_task(service.ask(stub, "dev_late"))
+    await until(lambda: service.desk.waiting == 1)
+    await service.server._server.stop(0.0)
     with pytest.raises(errors.Unavailable):
         await late
 
@@ -171,10 +175,10 @@ class Answering(rpc.WorkServicer):
 
 
 async def run_batch(
-    house: House, batch: rpc_batching_pb2.Batch, timeout: float | None
+    service: ServiceFixture, batch: rpc_batching_pb2.Batch, timeout: float | None
 ) -> list[rpc_batching_pb2.Result]:
     """Results of a batch made by hand."""
-    async with grpc.aio.insecure_channel(house.address) as channel:
+    async with grpc.aio.insecure_channel(service.address) as channel:
         stub: Any = rpc_batching_pb2_grpc.RpcBatchingStub(channel)
         return [answer async for some in stub.Run(batch, timeout=timeout) for answer in some.results]
 
@@ -189,25 +193,25 @@ async def run_batch(
     ],
 )
 async def test_call_in_a_batch_passes_the_same_interceptor(
-    house: House, metadata: dict[str, str], timeout: float | None, status: grpc.StatusCode
+    service: ServiceFixture, metadata: dict[str, str], timeout: float | None, status: grpc.StatusCode
 ) -> None:
     call = rpc_batching_pb2.Call(request=pb.GetWorkRequest(device_id="dev_a").SerializeToString(), metadata=metadata)
-    (answer,) = await run_batch(house, rpc_batching_pb2.Batch(method=METHOD, calls=[call]), timeout)
+    (answer,) = await run_batch(service, rpc_batching_pb2.Batch(method=METHOD, calls=[call]), timeout)
     assert answer.status == status.value[0]
     assert answer.reply == b""
 
 
-@pytest.mark.parametrize("method", [RUN, f"/{NAME}/DeclineWork", "/grpc.health.v1.Health/Check", "", "/nobody/knows"])
-async def test_batch_runs_only_batched_methods(house: House, method: str) -> None:
+@pytest.mark.parametrize("method", [RUN, f"/{NAME}/DeclineWork", "/grpc.health.v1.Health/Check", "", "/unknown/method"])
+async def test_batch_runs_only_batched_methods(service: ServiceFixture, method: str) -> None:
     call = rpc_batching_pb2.Call(metadata={"x-coterie-role": "admin"})
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await run_batch(house, rpc_batching_pb2.Batch(method=method, calls=[call]), 20.0)
+        await run_batch(service, rpc_batching_pb2.Batch(method=method, calls=[call]), 20.0)
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
-async def test_bytes_that_are_no_request_are_refused_and_hold_nobody_up(house: House) -> None:
+async def test_invalid_bytes_are_refused_and_delay_no_other_call(service: ServiceFixture) -> None:
     metadata = {"x-coterie-role": "device", "x-coterie-subject": "dev_a"}
     sound = pb.GetWorkRequest(device_id="dev_a").SerializeToString()
     calls = [rpc_batching_pb2.Call(request=item, metadata=metadata) for item in (b"\xff\xff\xff", sound)]
-    answers = await run_batch(house, rpc_batching_pb2.Batch(method=METHOD, calls=calls), 20.0)
+    answers = await run_batch(service, rpc_batching_pb2.Batch(method=METHOD, calls=calls), 20.0)
     assert {answer.index: answer.status for answer in answers} == {0: grpc.StatusCode.INVALID_ARGUMENT.value[0], 1: 0}

@@ -171,9 +171,9 @@ async def test_replicas_behind_one_name_take_turns_until_one_is_gone() -> None:
     async def answers() -> list[str]:
         return [(await stub.PutCell(pb.Cell(), timeout=30.0)).id for _ in range(6)]
 
-    found: set[str] = set()
-    while len(found) < 2:  # the second connection comes about in its own time
-        found |= set(await answers())
+    seen: set[str] = set()
+    while len(seen) < 2:  # the second connection opens a little later
+        seen |= set(await answers())
     await servers.pop().stop()
     left: list[str] = []
     while left != ["one"] * 6:

@@ -63,7 +63,7 @@ async def test_a_clock_that_was_never_set_is_put_right_at_once(sqlite: Database)
 
 
 @pytest.mark.parametrize("settings", ["postgresql"], indirect=True)
-async def test_on_postgresql_everybody_has_the_server_s_time(settings: ServiceSettings) -> None:
+async def test_on_postgresql_all_processes_have_the_server_s_time(settings: ServiceSettings) -> None:
     database, hands = Database(settings.database_for("kit"), "kit"), Hands()
     hands.counted = time.monotonic()
     clock = SharedClock(database, hands, time.monotonic)

@@ -14,10 +14,10 @@ PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); import loop; print(loop.
 
 def _answer(folder: Path) -> str:
     environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(folder)], env=environment, capture_output=True, text=True, check=True
     )
-    return told.stdout.strip()
+    return done.stdout.strip()
 
 
 def test_a_loop_is_compiled_again_when_a_function_it_calls_has_changed(tmp_path: Path) -> None:

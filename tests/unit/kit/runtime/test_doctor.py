@@ -1,4 +1,4 @@
-"""The doctor's look at databases and blob store; and a newer database than the code, which nobody touches."""
+"""The doctor checks databases and blob store; a database newer than the code stays unchanged."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_an_absent_platform_is_no_fault_and_nothing_is_made(tmp_path: Path
 
 
 async def test_a_server_that_does_not_answer_is_found() -> None:
-    settings = ServiceSettings(database_url="postgresql://nobody:x@127.0.0.1:1/none")
+    settings = ServiceSettings(database_url="postgresql://user:x@127.0.0.1:1/none")
     report = await doctor.database(settings, "trust")
     assert (report["state"], report["advice"]) == ("bad", "start the database, or correct COTERIE_DATABASE_URL")
 

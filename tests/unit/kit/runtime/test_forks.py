@@ -25,6 +25,6 @@ asyncio.run(main())
 
 
 def test_a_child_is_forked_without_grpc_s_handlers() -> None:
-    """They ran in children of tests now and then, and two of seven devices never came to life."""
+    """They could hang a child between fork and exec."""
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=60, check=True)
     assert "fork" not in done.stderr

@@ -18,7 +18,7 @@ def run(argv: list[str], text: str) -> tuple[int, dict[str, object]]:
 
 
 @pytest.mark.parametrize("argv", [[], ["nonsense"], ["scores", "extra"]])
-def test_an_unknown_solver_is_told_the_known_ones(argv: list[str]) -> None:
+def test_an_unknown_solver_error_lists_the_known_ones(argv: list[str]) -> None:
     status, answer = run(argv, "{}")
     assert status == 2
     assert answer["error"]["reason"] == "unknown_solver"  # type: ignore[index]

@@ -96,7 +96,7 @@ async def test_one_caller_cannot_have_everything_under_way(workers: Workers) -> 
         assert (await workers.run(about_me, 0))[0]
 
 
-async def test_a_worker_that_dies_is_told_and_replaced(workers: Workers) -> None:
+async def test_a_dead_worker_is_reported_and_replaced(workers: Workers) -> None:
     with pytest.raises(WorkerLost, match="ask again"):
         await workers.run(die)
     assert (await workers.run(about_me, 0))[0]
