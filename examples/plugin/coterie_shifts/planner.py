@@ -24,9 +24,9 @@ class ShiftsPlanner:
 
     @staticmethod
     def plan(request: pb.MakePlanRequest, gathered: None, previous: pb.Plan | None) -> pb.Plan:
-        seats, shifts = [], ShiftsParameters.validate(parameters_of(request)).shifts
+        assignments, shifts = [], ShiftsParameters.validate(parameters_of(request)).shifts
         for place, device in enumerate(sorted(participant.device_id for participant in request.participants)):
             works = place % shifts == request.round % shifts
             role, because = (enums.ROLE_SOLO, "its shift") if works else (enums.ROLE_IDLE, "another shift")
-            seats.append(pb.Seat(device_id=device, role=role, group=-1, block=-1, because=because))
-        return pb.Plan(seats=seats)
+            assignments.append(pb.Assignment(device_id=device, role=role, group=-1, block=-1, because=because))
+        return pb.Plan(assignments=assignments)
