@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from coterie.agent.home import DeviceHome
 from coterie.agent.registration import register_device
-from coterie.protocol.keys import BadKeys, DeviceKeys, PublicKeys, demand_sound
+from coterie.protocol.keys import BadKeys, DeviceKeys, PublicKeys, require_sound
 from coterie.secure_sums.circle import fingerprint_words, invitation
 from coterie_api.enums.v1 import enums_pb2 as words
 from coterie_api.trust.v1 import trust_pb2 as pb
@@ -120,15 +120,15 @@ def test_a_sealing_key_of_small_order_hides_nothing_and_is_refused(text: str) ->
     with pytest.raises(RuntimeError):
         crypto_scalarmult(bytes(PrivateKey.generate()), key)  # the secret shared with it would be all zeros
     honest = SigningKey.generate()
-    with pytest.raises(BadKeys, match="sealing key is no x25519 key, or one of small order"):
-        demand_sound(bytes(honest.verify_key), key)
+    with pytest.raises(BadKeys, match="sealing key is not an x25519 key, or one of small order"):
+        require_sound(bytes(honest.verify_key), key)
 
 
 @pytest.mark.parametrize("text", SMALL_ED25519 + ODD_ED25519)
 def test_a_signing_key_of_small_order_or_none_at_all_is_refused(text: str) -> None:
     sealing = bytes(PrivateKey.generate().public_key)
-    with pytest.raises(BadKeys, match="signing key is no ed25519 key, or one of small order"):
-        demand_sound(bytes.fromhex(text), sealing)
+    with pytest.raises(BadKeys, match="signing key is not an ed25519 key, or one of small order"):
+        require_sound(bytes.fromhex(text), sealing)
     with pytest.raises(BadKeys):
         PublicKeys(bytes.fromhex(text), sealing, bytes(64)).verify()
 

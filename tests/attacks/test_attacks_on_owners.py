@@ -14,7 +14,7 @@ import pytest
 from nacl.signing import SigningKey
 
 from coterie.agent.home import DeviceHome, DeviceIdentity
-from coterie.agent.owner_decisions import Owner, told_by
+from coterie.agent.owner_decisions import Owner, note_of
 from coterie.agent.pairing import BadLink, Choice, LinkSecret, decision_message, seal, terms_of, unseal
 from coterie.errors import BadHome, Declined, NotFound
 from coterie.learning.training import model_bytes
@@ -204,7 +204,7 @@ def test_a_key_put_in_by_who_carries_the_link_is_not_pinned(owner_fixture: Owner
     small = bytes(31) + b"\x80"
     with pytest.raises(BadLink, match="cannot be used"):
         owner_fixture.secret.pinned(owner_fixture.link(browser_key=small, proof=owner_fixture.secret.proof(small)))
-    with pytest.raises(BadLink, match="no link's id"):
+    with pytest.raises(BadLink, match="not a link id"):
         owner_fixture.secret.pinned(owner_fixture.link(id="../../keys"))
 
 
@@ -214,7 +214,7 @@ def test_notes_are_read_by_the_browser_alone_and_not_changed(owner_fixture: Owne
     assert b"circle" not in note
     content = json.loads(unseal(owner_fixture.secret.sealing, note))
     assert content["privacy"]["spent"] == 0
-    assert content.keys() - {"at"} == told_by(owner_fixture.home).keys()
+    assert content.keys() - {"at"} == note_of(owner_fixture.home).keys()
     for at in (0, 40, len(note) - 1):
         changed = bytearray(note)
         changed[at] ^= 1

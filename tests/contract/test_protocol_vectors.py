@@ -20,7 +20,7 @@ from coterie.agent.registration import registration_body
 from coterie.agent.report import Delivery, MemberReport
 from coterie.privacy.accounting import gaussian_charge, raw_charge
 from coterie.protocol import keys, letters
-from coterie.protocol.keys import BadKeys, DeviceKeys, demand_sound, sealed_to_identity
+from coterie.protocol.keys import BadKeys, DeviceKeys, require_sound, sealed_to_identity
 from coterie.protocol.letters import Header, SeenLetters, Subject
 from coterie.secure_sums.circle import fingerprint_words, invitation
 from services.trust.domain import checks
@@ -168,12 +168,12 @@ def test_small_order_keys_are_refused_by_devices_and_the_platform() -> None:
     sound = ADA.public()
     for text in small["signing_keys"]:
         with pytest.raises(BadKeys, match="small order"):
-            demand_sound(bytes.fromhex(text), sound.sealing)
+            require_sound(bytes.fromhex(text), sound.sealing)
         with pytest.raises(InvalidField):
             checks.require_keys(bytes.fromhex(text), sound.sealing)
     for text in small["sealing_keys"]:
         with pytest.raises(BadKeys, match="small order"):
-            demand_sound(sound.signing, bytes.fromhex(text))
+            require_sound(sound.signing, bytes.fromhex(text))
         with pytest.raises(InvalidField):
             checks.require_keys(sound.signing, bytes.fromhex(text))
 

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from coterie.protocol.keys import BadKeys, demand_sound
+from coterie.protocol.keys import BadKeys, require_sound
 from services.kit.runtime import ids
 from services.trust.domain.records import KEY_BYTES, Capabilities, Location, Profile, PublicKeys
 from services.trust.errors import InvalidField, TooMany
@@ -57,7 +57,7 @@ def require_keys(signing: bytes, sealing: bytes) -> PublicKeys:
         if len(key) != KEY_BYTES or not any(key):
             raise InvalidField(f"{field} must be a public key of {KEY_BYTES} bytes, got {len(key)} bytes or all zero")
     try:
-        demand_sound(signing, sealing)
+        require_sound(signing, sealing)
     except BadKeys as error:
         raise InvalidField(str(error)) from error
     return PublicKeys(signing, sealing)

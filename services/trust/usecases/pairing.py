@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from coterie.agent.pairing import decision_message, session_message
-from coterie.protocol.keys import BadKeys, demand_signing_key
+from coterie.protocol.keys import BadKeys, require_signing_key
 from coterie.records.enums import DecisionState, DeviceState
 from services.kit.database.engine import Database
 from services.kit.database.rows import Tx
@@ -74,7 +74,7 @@ class Links:
         if len(proof) != _DIGEST_BYTES:
             raise InvalidField(f"proof must be an HMAC of {_DIGEST_BYTES} bytes, got {len(proof)}")
         try:
-            demand_signing_key(browser_key)
+            require_signing_key(browser_key)
         except BadKeys as error:
             raise InvalidField(f"browser_key: {error}") from error
         now = self._clock.now()

@@ -18,7 +18,7 @@ PACKAGES = (".", "clients/coterie", "clients/cli", "clients/lab")
 
 
 @pytest.fixture(autouse=True)
-def _asked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def _fresh_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COTERIE_COMMIT", raising=False)
     version.commit.cache_clear()
 
@@ -44,9 +44,9 @@ def test_a_checkout_tells_its_commit() -> None:
     assert version.commit() == git("rev-parse", "--short=7", "HEAD").strip()
 
 
-def test_an_image_is_told_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_image_reads_commit_from_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COTERIE_COMMIT", "abc1234")
-    assert version.told() == f"{version.VERSION} (commit abc1234)"
+    assert version.full_version() == f"{version.VERSION} (commit abc1234)"
 
 
 def test_an_archive_of_the_source_carries_its_commit(tmp_path: Path) -> None:
@@ -66,5 +66,5 @@ def test_installed_inside_another_repository_it_claims_no_commit(
 
 
 def test_the_command_tells_version_and_commit() -> None:
-    told = CliRunner().invoke(app, ["--version"])
-    assert (told.exit_code, told.output) == (0, f"coterie {version.told()}\n")
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.output) == (0, f"coterie {version.full_version()}\n")

@@ -63,7 +63,7 @@ app = typer.Typer(
 
 def _print_version(is_wanted: bool) -> None:
     if is_wanted:
-        typer.echo(f"coterie {version.told()}")
+        typer.echo(f"coterie {version.full_version()}")
         raise typer.Exit
 
 

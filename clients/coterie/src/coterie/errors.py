@@ -114,7 +114,7 @@ class CorruptDownload(CoterieError):
 
 
 class Declined(CoterieError):
-    """A strategy will not do this work; the message is told to the platform."""
+    """A strategy will not do this work; the platform receives the message."""
 
 
 class NotInCircle(Declined):

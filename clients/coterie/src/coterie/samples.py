@@ -22,7 +22,7 @@ class BadSource(CoterieError):
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Samples dealt to devices, and held-out ones nobody trains on; (inputs, targets) each."""
+    """Samples dealt to devices, and held-out ones; (inputs, targets) each."""
 
     shards: tuple[tuple[torch.Tensor, torch.Tensor], ...]
     test: tuple[torch.Tensor, torch.Tensor]
@@ -34,7 +34,7 @@ def dirichlet_shares(
     """Indices of each part: every class is dealt by a Dirichlet draw, so that small `concentration` is uneven.
 
     A part that got fewer than `FEWEST_SAMPLES` (half its even share, where that is less) is given samples of the
-    largest part, so that nobody is left with nothing.
+    largest part, so that every part has samples.
     """
     if not 1 <= parts <= len(labels):
         raise ValueError(f"{len(labels)} samples cannot be dealt to {parts} parts; give 1 to {len(labels)}")

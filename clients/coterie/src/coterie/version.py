@@ -15,9 +15,9 @@ _ROOT = _HERE.parents[3]
 
 @cache
 def commit() -> str:
-    """The short commit: an image is told it, an archive of the source carries it, a checkout asks git."""
-    if told := os.environ.get("COTERIE_COMMIT", ""):
-        return told
+    """The short commit: an image has it in its environment, a source archive in a file, a checkout asks git."""
+    if given := os.environ.get("COTERIE_COMMIT", ""):
+        return given
     written = (_HERE / "commit.txt").read_text().strip()
     if not written.startswith("$"):
         return written
@@ -36,6 +36,6 @@ def commit() -> str:
     return done.stdout.strip() or UNKNOWN
 
 
-def told() -> str:
-    """Both, as a person reads them."""
+def full_version() -> str:
+    """Return version and commit: "0.2.0 (commit abc1234)"."""
     return f"{VERSION} (commit {commit()})"

@@ -135,7 +135,7 @@ def test_a_device_killed_around_its_charge_sends_the_bytes_it_stored(
     assert charges_of(again) == ["update"]
 
 
-def test_stored_bytes_that_were_damaged_are_made_anew_and_charged(
+def test_stored_bytes_that_were_damaged_are_made_again_and_charged(
     stand_in: StandIn, phone: Phone, tmp_path: Path
 ) -> None:
     agent, work = phone(), item_of(stand_in)
@@ -213,12 +213,12 @@ def test_task_with_promised_noise_gets_nothing_raw_when_work_differs(stand_in: S
 def test_task_with_promised_noise_gets_no_metric_when_measuring_differs(
     stand_in: StandIn, phone: Phone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[Any] = []
-    monkeypatch.setattr(measurement, "tell", lambda platform, work, metrics: told.append(dict(metrics)))
-    agent = phone(None)  # joined as "uniform", its samples are nobody's public ones
+    reported: list[Any] = []
+    monkeypatch.setattr(measurement, "tell", lambda platform, work, metrics: reported.append(dict(metrics)))
+    agent = phone(None)  # joined as "uniform", its samples are private
     agent._bench.measure(item_of(stand_in, measure=1, privacy="none"))
     agent._bench.measure(item_of(stand_in, measure=1))
-    assert told == [{}, {}]
+    assert reported == [{}, {}]
 
 
 @pytest.mark.parametrize("careful", ["by its limit", "by its circle", "by the task's sums"])
@@ -227,13 +227,13 @@ def test_who_sends_no_bare_update_measures_nothing_of_its_own_either(
 ) -> None:
     stand_in.work = {"privacy": "none"}
     stand_in.promised = {"sums": {"mode": "secure"}} if careful == "by the task's sums" else {}
-    told: list[Any] = []
-    monkeypatch.setattr(measurement, "tell", lambda platform, work, metrics: told.append(dict(metrics)))
+    reported: list[Any] = []
+    monkeypatch.setattr(measurement, "tell", lambda platform, work, metrics: reported.append(dict(metrics)))
     agent = phone(Limit(8.0, 1e-5) if careful == "by its limit" else None)
     if careful == "by its circle":
         agent.home.save_circle(replace(agent.home.circle(), secure_only=True))
     agent._bench.measure(item_of(stand_in, measure=1))
-    assert told == [{}]
+    assert reported == [{}]
 
 
 def test_metrics_stored_beside_noise_stay_home_when_work_claims_no_noise(stand_in: StandIn, phone: Phone) -> None:

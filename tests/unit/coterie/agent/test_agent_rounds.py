@@ -137,7 +137,7 @@ def test_a_device_that_dies_after_preparing_sends_the_same_bytes_again(stand_in:
     assert [result.outcome for result in summary.rounds] == ["accepted"] * 3
 
 
-def test_a_damaged_outbox_is_made_anew(stand_in: StandIn, tmp_path: Path) -> None:
+def test_a_damaged_outbox_is_made_again(stand_in: StandIn, tmp_path: Path) -> None:
     agent = agent_at(stand_in, tmp_path)
     agent.join("tiny")
     item = WorkItem.from_json(stand_in._item())
@@ -212,7 +212,7 @@ def test_a_fault_in_training_is_declined_and_shown_to_the_author(stand_in: Stand
 
 
 @pytest.mark.parametrize("hidden", [{"privacy": "uniform", "noise_multiplier": 2.0}, {"privacy": "none"}])
-def test_task_that_hides_is_told_kind_of_fault_and_devices_log_whole(
+def test_private_task_learns_error_type_and_device_logs_all(
     stand_in: StandIn, tmp_path: Path, hidden: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     """By noise, or by telling sums alone: an error's words may hold what that is to hide."""
@@ -273,7 +273,7 @@ def test_work_beyond_the_devices_own_limit_is_declined_and_nothing_is_sent(stand
     outcomes = [result.outcome for result in summary.rounds]
     assert outcomes == ["accepted", "declined", "declined"]
     assert stand_in.declined[0][1] == "this round would cross the privacy limit of the device's owner"
-    assert "ε = 4.377" in summary.rounds[1].note  # the owner is told
+    assert "ε = 4.377" in summary.rounds[1].note  # a note to the owner
     assert list(stand_in.updates) == [(1, "dev_1")]
 
 

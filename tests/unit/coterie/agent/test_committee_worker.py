@@ -1,4 +1,4 @@
-"""A device that is no clerk asks for no duties while it waits for work; one that was called serves until it is over."""
+"""A device outside a committee does not poll for duties while it waits for work; a called one serves to the end."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Registry:
             self.asked += 1
             self.notifier.notify_all()
             self.notifier.wait_for(lambda: bool(self.waiting), min(wait_seconds, 0.05))
-            told, self.waiting = tuple(self.waiting), []
-            return told
+            duties, self.waiting = tuple(self.waiting), []
+            return duties
 
     def give(self, duty: Duty) -> None:
         with self.notifier:
@@ -79,21 +79,21 @@ def quiet(platform: Registry) -> bool:
     return platform.asked == before
 
 
-def wait_told(clerk: Clerking) -> None:
-    """The device asks for work, and is to be told in the answer when it is called."""
+def begin_wait(clerk: Clerking) -> None:
+    """Poll for work such that the reply calls the clerk."""
     eventually(clerk.begin_waiting)
 
 
 def test_device_without_seat_asks_for_no_duties_while_it_waits_for_work(tmp_path: Path) -> None:
     with clerk_of(tmp_path) as (clerk, platform):
-        wait_told(clerk)
+        begin_wait(clerk)
         eventually(lambda: quiet(platform))
         platform.give(OFFER)
         clerk.end_waiting(called=True)
         eventually(lambda: bool(platform.offers))
 
 
-def test_one_with_a_seat_asks_on_until_it_was_told_to_forget(tmp_path: Path) -> None:
+def test_committee_member_polls_until_duty_to_forget(tmp_path: Path) -> None:
     with clerk_of(tmp_path) as (clerk, platform):
         platform.give(OFFER)
         eventually(lambda: bool(platform.offers))
@@ -101,7 +101,7 @@ def test_one_with_a_seat_asks_on_until_it_was_told_to_forget(tmp_path: Path) -> 
         eventually(lambda: platform.asked > asked + 2)
         assert not clerk.begin_waiting(), "it asks by itself"
         platform.give(FORGET)
-        wait_told(clerk)
+        begin_wait(clerk)
         eventually(lambda: quiet(platform))
 
 
@@ -116,13 +116,13 @@ def test_a_clerk_that_was_killed_finds_its_duties_when_it_comes_back(tmp_path: P
 
 def test_platform_that_calls_for_nothing_is_asked_and_device_rests_again(tmp_path: Path) -> None:
     with clerk_of(tmp_path) as (clerk, platform):
-        wait_told(clerk)
+        begin_wait(clerk)
         eventually(lambda: quiet(platform))
         asked = platform.asked
         clerk.end_waiting(called=True)
-        assert not clerk.begin_waiting(), "it asks what for before it is told again"
+        assert not clerk.begin_waiting(), "it asks what for before the next call"
         eventually(lambda: platform.asked > asked)
-        wait_told(clerk)
+        begin_wait(clerk)
         eventually(lambda: quiet(platform))
         assert platform.offers == []
 
@@ -130,7 +130,7 @@ def test_platform_that_calls_for_nothing_is_asked_and_device_rests_again(tmp_pat
 def test_a_device_that_is_long_at_other_work_asks_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(committee_worker, "BUSY_SECONDS", 0.02)
     with clerk_of(tmp_path) as (clerk, platform):
-        wait_told(clerk)
+        begin_wait(clerk)
         eventually(lambda: quiet(platform))
         clerk.end_waiting(called=False)  # there is work, and it trains
         platform.give(OFFER)

@@ -24,7 +24,7 @@ def test_a_round_costs_kappa_xi_f_d_l() -> None:
     assert Effort(2e6, 1e9).cost(Tariff(kappa=1e-18), 50, 3) == pytest.approx(0.3)
 
 
-def test_energy_that_nobody_counts_is_that_of_cycles_at_their_clock() -> None:
+def test_energy_without_counter_follows_cycles_and_clock() -> None:
     """κ′ξf² = 1e-28 · 2e6 · 1e18 = 2e-4 joules a sample; at 0.1 credits a joule 100 samples cost 0.002."""
     tariff = Tariff(credits_per_joule=0.1)
     assert Effort(2e6, 1e9).cost(tariff, 100, 1) == pytest.approx(100 * CAPACITANCE * 2e6 * 1e18 * 0.1)
@@ -49,22 +49,22 @@ def test_energy_is_shared_by_processor_time(tmp_path: Path) -> None:
     powercap.mkdir(parents=True)
     (tmp_path / "proc").mkdir()
 
-    def told(microjoules: int, seconds: float) -> None:
+    def write_counters(microjoules: int, seconds: float) -> None:
         (powercap / "energy_uj").write_text(f"{microjoules}\n")
         ticks = int(seconds * os.sysconf("SC_CLK_TCK"))
         (tmp_path / "proc/stat").write_text(f"cpu  {ticks} 0 0 99999 0\n")
 
-    told(5_000_000, 100.0)
+    write_counters(5_000_000, 100.0)
     with Meter(tmp_path) as meter:
         sum(range(1000))
-        told(8_000_000, 200.0)
+        write_counters(8_000_000, 200.0)
     assert meter.joules is not None
     assert meter.joules == pytest.approx(3.0 * meter.seconds / 100.0)
     assert meter.effort(10).joules_per_sample == pytest.approx(meter.joules / 10)
-    told(8_000_000, 200.0)
+    write_counters(8_000_000, 200.0)
     with Meter(tmp_path) as turned:
-        told(1_000, 300.0)
-    assert turned.joules is None, "the counter began anew"
+        write_counters(1_000, 300.0)
+    assert turned.joules is None, "the counter wrapped around"
 
 
 def test_processor_time_becomes_cycles_and_measurements_settle() -> None:

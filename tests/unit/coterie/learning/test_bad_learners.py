@@ -97,12 +97,12 @@ def test_error_in_authors_code_is_one_line_to_task_and_traceback_in_log(
     assert isinstance(record.exc_info[1], KeyError)
 
 
-def test_the_agent_stops_at_the_authors_error_unless_told_to_go_on(stand_in: StandIn, tmp_path: Path) -> None:
+def test_agent_stops_at_authors_error_unless_it_goes_on(stand_in: StandIn, tmp_path: Path) -> None:
     agent = agent_of(stand_in, tmp_path, Counter(train=fail(ZeroDivisionError("by me"))))
     with pytest.raises(LearnerFailed, match="the learner's train failed: ZeroDivisionError: by me") as caught:
         agent.run()
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
-    assert [number for number, _ in stand_in.declined] == [1]  # the task was told before the agent stopped
+    assert [number for number, _ in stand_in.declined] == [1]  # the task learns it before the agent stops
     assert [str(result.outcome) for result in agent.run().rounds] == ["accepted"]  # and it can be started again
     with pytest.raises(ValueError, match="give stop or continue"):
         Agent(tmp_path, on_error="ignore")  # type: ignore[arg-type]
@@ -155,7 +155,7 @@ def test_diverged_training_with_noise_sends_noise_around_zeros(
         ({"parameters": lambda c: {"w": c.state[:2]}}, "gives w the shape [2], it loaded [3]"),
         ({"parameters": lambda c: {"w": np.arange(3)}}, "gave w as int64; tensors hold floating-point numbers"),
         ({"parameters": lambda c: [c.state]}, "parameters gave list, not a dict of arrays"),
-        ({"evaluate": lambda c: {"loss": "low"}}, "the learner's figure 'loss' is no plain number"),
+        ({"evaluate": lambda c: {"loss": "low"}}, "the learner's figure 'loss' is not a plain number"),
         ({"evaluate": lambda c: 0.5}, "evaluate gave float, not a dict of numbers"),
         ({"samples": lambda c: 0}, "has no training samples now"),
         ({"samples": lambda c: -2}, "samples are '-2'; they must be a whole number from 0 on"),
@@ -191,7 +191,7 @@ def test_wider_numbers_than_the_models_are_sent_in_its_type(stand_in: StandIn, t
     assert load(stand_in.updates[1, "dev_1"][0])["w"].dtype == np.float32
 
 
-def test_a_learner_too_slow_for_the_round_is_told_so(stand_in: StandIn, tmp_path: Path) -> None:
+def test_learner_too_slow_for_round_gets_note(stand_in: StandIn, tmp_path: Path) -> None:
     stand_in.work = {"deadline_at": time.time() - 1.0}
     stand_in.faults[UPDATE] = [problem(409, "round_over", "round 1 is over")]
     summary = agent_of(stand_in, tmp_path, Counter()).run()
@@ -200,7 +200,7 @@ def test_a_learner_too_slow_for_the_round_is_told_so(stand_in: StandIn, tmp_path
 
 
 def test_samples_follow_data_that_grows_and_shrinks(stand_in: StandIn, tmp_path: Path) -> None:
-    """A round may have been opened before the platform was told, so more samples count from the round after."""
+    """A round may open before the platform learns the number, so more samples count from the round after."""
     stand_in.rounds = 4
     learner, sizes = Counter(), iter([9, 9, 2, 2])
     agent = agent_of(stand_in, tmp_path, learner)
@@ -240,7 +240,7 @@ def test_a_dataset_that_shrinks_while_it_is_read_declines_the_round(stand_in: St
     assert "IndexError: sample 2 of 2" in stand_in.declined[0][1]
 
 
-def test_an_empty_device_cannot_join_and_is_told_why(stand_in: StandIn, tmp_path: Path) -> None:
+def test_empty_device_cannot_join_and_learns_why(stand_in: StandIn, tmp_path: Path) -> None:
     learner = Counter()
     learner.held = 0
     with pytest.raises(BadLearner, match="no training samples now"):

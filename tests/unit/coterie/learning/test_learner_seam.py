@@ -31,7 +31,7 @@ class Mean:
     """Five names and nothing else: moves its one number to the mean of its samples."""
 
     def __init__(self, values: list[float]) -> None:
-        self.values, self.state, self.told = values, {"mean": np.zeros(1)}, list[Instructions]()
+        self.values, self.state, self.received = values, {"mean": np.zeros(1)}, list[Instructions]()
 
     @property
     def samples(self) -> int:
@@ -44,7 +44,7 @@ class Mean:
         self.state = {"mean": np.array(tensors["mean"])}
 
     def train(self, instructions: Instructions, seed: int) -> None:
-        self.told.append(instructions)
+        self.received.append(instructions)
         self.state["mean"] += instructions.learning_rate * (np.mean(self.values) - self.state["mean"])
 
     def evaluate(self) -> Mapping[str, float]:
@@ -78,7 +78,7 @@ def test_a_learner_of_five_names_takes_part_in_a_task(tmp_path: Path) -> None:
         summary = agent.run()
     assert [result.outcome for result in summary.rounds] == ["accepted"] * 3
     assert [result.metrics["distance"] for result in summary.rounds] == pytest.approx([2.0, 1.0, 0.5])
-    assert learner.told[0].custom == {"mine": [1]}
+    assert learner.received[0].custom == {"mine": [1]}
     assert server.enrolled == {"dev_1": 2}
     assert not isinstance(learner, Gradients)
 
@@ -94,9 +94,11 @@ def test_numpy_and_torch_take_the_same_steps() -> None:
     )  # fmt: skip
     other.load({"weight": np.zeros((1, 1)), "bias": np.zeros(1)})
     own = line_of(20, data=data)
-    told = Instructions(epochs=7, batch_size=20, learning_rate=0.1, momentum=0.5, weight_decay=0.01, proximal=0.2)
+    instructions = Instructions(
+        epochs=7, batch_size=20, learning_rate=0.1, momentum=0.5, weight_decay=0.01, proximal=0.2
+    )
     for learner in (own, other):
-        learner.train(told, 1)
+        learner.train(instructions, 1)
     assert own.parameters()["slope"][0] == pytest.approx(other.parameters()["weight"][0, 0])
     assert own.parameters()["shift"] == pytest.approx(other.parameters()["bias"][0])
     assert own.evaluate()["loss"] == pytest.approx(other.evaluate()["loss"])

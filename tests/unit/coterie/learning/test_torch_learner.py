@@ -43,7 +43,7 @@ def texts(count: int = 9) -> dict[str, torch.Tensor]:
 
 
 class Growing(Dataset[Any]):
-    """Dicts of a sample each; grows when told."""
+    """Dicts of a sample each; grows when instructions."""
 
     def __init__(self, size: int) -> None:
         self.size, self.all = size, texts(100)
@@ -94,13 +94,13 @@ def test_the_samples_of_a_batch_are_counted_wherever_they_are() -> None:
         size_of({"words": ["a", "b"]})
 
 
-def test_inputs_and_targets_are_found_or_author_is_told_where_to_put_them() -> None:
+def test_inputs_and_targets_are_found_or_error_names_their_keys() -> None:
     assert split((1, 2)) == (1, 2)
     assert split([1, 2, 3]) == ((1, 2), 3)
     assert split({"x": 1, "target": 2}) == ({"x": 1}, 2)
     with pytest.raises(BadLearner, match="none of targets"):
         split({"x": 1})
-    with pytest.raises(BadLearner, match="no \\(input, target\\) pair"):
+    with pytest.raises(BadLearner, match="not an \\(input, target\\) pair"):
         split(7)
     with pytest.raises(BadLearner, match="has no length"):
         count(iter([1]))  # type: ignore[arg-type]  # what an author may try
@@ -175,18 +175,18 @@ def test_batches_with_time_in_front_are_counted_by_their_targets() -> None:
     assert learner.evaluate()["samples"] == 6
 
 
-def test_a_loader_s_schedule_is_told_the_loader_s_own_steps() -> None:
+def test_schedule_of_a_loader_gets_its_own_steps() -> None:
     """7 samples in the loader's batches of 2 are 4 steps a pass, whatever the task's batch size is."""
-    told: list[int] = []
+    lengths: list[int] = []
 
     def schedule(optimizer: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.LRScheduler:
-        told.append(steps)
+        lengths.append(steps)
         return torch.optim.lr_scheduler.ConstantLR(optimizer)
 
     source = TensorDataset(torch.zeros(7, 1), torch.zeros(7).long())
     learner = TorchLearner(torch.nn.Linear(1, 2), DataLoader(source, batch_size=2), schedule=schedule)
     learner.train(Instructions(epochs=3, batch_size=32), 0)
-    assert told == [12]
+    assert lengths == [12]
 
 
 def test_an_own_optimiser_with_a_schedule_is_stepped_once_a_batch() -> None:
@@ -199,7 +199,7 @@ def test_an_own_optimiser_with_a_schedule_is_stepped_once_a_batch() -> None:
 
     learner = TorchLearner(
         module(), texts(10),
-        optimizer=lambda parameters, told: Noted(parameters, lr=told.learning_rate * told.custom["times"]),
+        optimizer=lambda parameters, given: Noted(parameters, lr=given.learning_rate * given.custom["times"]),
         schedule=lambda optimizer, steps: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda at: 1 - at / steps),
     )  # fmt: skip
     learner.train(Instructions(epochs=2, batch_size=4, learning_rate=0.1, custom={"times": 2.0}), 1)
@@ -207,22 +207,24 @@ def test_an_own_optimiser_with_a_schedule_is_stepped_once_a_batch() -> None:
 
 
 def test_torch_s_own_descent_takes_the_same_steps_as_the_built_in_one() -> None:
-    told = Instructions(epochs=3, batch_size=4, learning_rate=0.1, momentum=0.9, weight_decay=0.01, proximal=0.3)
+    instructions = Instructions(
+        epochs=3, batch_size=4, learning_rate=0.1, momentum=0.9, weight_decay=0.01, proximal=0.3
+    )
     plain, own = TorchLearner(module(), texts()), TorchLearner(
         module(), texts(),
-        optimizer=lambda parameters, told: torch.optim.SGD(parameters, 0.1, 0.9, weight_decay=0.01),
+        optimizer=lambda parameters, instructions: torch.optim.SGD(parameters, 0.1, 0.9, weight_decay=0.01),
     )  # fmt: skip
     for learner in (plain, own):
-        learner.train(told, 5)
+        learner.train(instructions, 5)
     for name, value in plain.parameters().items():
         assert np.allclose(value, own.parameters()[name], atol=1e-6)
 
 
 def test_an_own_loop_gets_module_data_and_instructions_and_is_seeded() -> None:
-    def loop(module: torch.nn.Module, data: Any, told: Instructions) -> None:
+    def loop(module: torch.nn.Module, data: Any, instructions: Instructions) -> None:
         with torch.no_grad():
             for parameter in module.parameters():
-                parameter.add_(torch.randn(parameter.shape) * told.custom["far"])
+                parameter.add_(torch.randn(parameter.shape) * instructions.custom["far"])
 
     def trained(seed: int) -> bytes:
         learner = TorchLearner(module(), texts(), step=loop)

@@ -15,7 +15,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from coterie.protocol.keys import BadKeys, DeviceKeys, PublicKeys, demand_sound, sealed_to_identity
+from coterie.protocol.keys import BadKeys, DeviceKeys, PublicKeys, require_sound, sealed_to_identity
 from coterie.protocol.letters import Letter, LetterError, SeenLetters, Subject, open_letter
 from coterie.strategies.head_checks import largest_norm, misfit
 from coterie_cli.conformance.fixtures import DEVICE, Fixtures
@@ -61,7 +61,7 @@ def registration(request: Request, token: str) -> tuple[PublicKeys, str]:
         for field, size in (("signing_key", 32), ("sealing_key", 32), ("proof", 64))
     )
     try:
-        demand_sound(signing, sealing)
+        require_sound(signing, sealing)
         PublicKeys(signing, sealing, b"").verify_signature(sealing, proof)
     except BadKeys as error:
         raise ProtocolViolation(

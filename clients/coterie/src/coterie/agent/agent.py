@@ -59,7 +59,7 @@ _HASTY_SECONDS = 0.2
 _LISTEN_SECONDS = 5.0
 """How long a device with linked browsers waits for work before it listens to its owner again."""
 _ASK_SECONDS = 2.0
-"""Between two questions for decisions while there is no work to ask for."""
+"""Interval of polls for decisions while the device has no work to ask for."""
 _log = logging.getLogger("coterie.agent.agent")
 
 
@@ -96,7 +96,7 @@ class Agent:
             data: training samples: a dataset, list or loader of (input, target) pairs, or two tensors.
             learner: the device's own way to learn, instead of model, data, test_data and loss.
             test_data: samples for metrics; the training samples when left out.
-            public_test_data: whether the test samples are nobody's secret; beside noise no other figures are sent.
+            public_test_data: whether the test samples are public; beside noise, metrics are of public samples only.
             loss: mean loss of (outputs, targets); cross entropy when left out.
             samples: how many samples a device without a model speaks for.
             limit: privacy the owner allows in all; left out, the one stored in the ledger.
@@ -180,7 +180,7 @@ class Agent:
         if learner is not None:
             Guarded(learner).parameters()
         if options.get("public_test_data") and parts["learner"] is None and parts["test_data"] is None:
-            options["public_test_data"] = False  # the training samples are nobody's public ones
+            options["public_test_data"] = False  # training samples are private
         details = {"kind": kind, **(profile or {})}
         verify = options.get("verify", True)
         register_device(DeviceHome(Path(home)), url, token, name=name, profile=details, verify=verify)
@@ -261,8 +261,8 @@ class Agent:
             except (Fault, BadAnswer) as error:
                 # The platform's own mistake; what was prepared is stored, so nothing is lost by asking again.
                 request = getattr(error, "request_id", "")
-                told = f"request {request}" if request else str(error)
-                _log.warning("%s: the platform failed (%s); asking again", self.identity.name, told)
+                reason = f"request {request}" if request else str(error)
+                _log.warning("%s: the platform failed (%s); retrying", self.identity.name, reason)
                 self._stop.sleep(next(pauses))
 
     def _work_once(self, summary: RunSummary) -> None:
@@ -308,10 +308,12 @@ class Agent:
     # --- what the owner decides elsewhere ----------------------------------------------------------------------------
 
     def _do_as_decided(self, choice: Choice) -> str:
-        """Does what the owner decided; what to answer."""
+        """Carry out the owner's decision and return the note that answers it."""
         if choice.act == "join":
             if not self._asks_owner:
-                raise Declined("the device runs with the tasks it was told; start it with `coterie device run` alone")
+                raise Declined(
+                    "the device serves only the tasks it was started with; start it with `coterie device run` alone"
+                )
             self.join(choice.task, terms=choice.terms)
             self.home.save_approved({**self.home.approved(), choice.task: choice.terms})
             return "joined"

@@ -46,12 +46,12 @@ class BlobCache:
         *,
         most_bytes: int | None = None,
     ) -> Path:
-        """Path of the blob, downloaded if need be: `pieces` is called with a function that takes its bytes.
+        """Return the path of the blob; download it if necessary: `pieces` gets a function that takes its bytes.
 
-        A download of more than `most_bytes` is broken off: nobody else's word keeps a disk from filling up.
+        A download stops after `most_bytes`, so that no platform can fill the disk.
         """
         if not _DIGEST.match(digest):
-            raise CorruptDownload(f"{digest[:80]!r} is no SHA-256; do not use this platform")
+            raise CorruptDownload(f"{digest[:80]!r} is not a SHA-256; do not use this platform")
         path = self.folder / digest[:2] / digest
         with self._guard:
             lock = self._locks.setdefault(digest, threading.Lock())

@@ -1,10 +1,10 @@
-"""A device as clerk of secure sums, in a thread of its own: duties are served while it trains.
+"""A device as clerk of secure sums, in a separate thread, so that it serves duties while it trains.
 
-Few devices are clerks. One that has offered itself for no session asks for no duties while it waits for work: the
-answer says when it is called. A platform that says so falsely is asked once, and one that never does finds no clerk.
+Few devices are clerks. A device without a sum session does not poll for duties while it waits for work: the reply to
+its work poll says when a duty waits. A false call costs one poll; a platform that never calls gets no clerk.
 
-Every duty can be served again after a crash: session keys, commits and marks are in the clerk's file before anything
-is told (`coterie.secure_sums.committee_store`), and what was only in memory is made anew from the letters.
+Every duty can be served again after a crash: the clerk's file holds session keys, commits and marks before the clerk
+sends anything (`coterie.secure_sums.committee_store`), and the letters restore what was only in memory.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _log = logging.getLogger("coterie.clerk")
 
 
 class Clerking:
-    """Serves duties from `with` to its end; a duty that fails is logged and asked for again."""
+    """Serves duties within a `with` block; logs a duty that fails and asks for it again."""
 
     def __init__(self, platform: Platform, device_id: str, keys: DeviceKeys, store: CommitteeStore, stop: Stop) -> None:
         """`platform` is this thread's own; `stop` ends its waits."""
         self._platform, self._device_id, self._stop = platform, device_id, stop
         self._clerk, self._ending, self._called = Clerk(device_id, keys, store), threading.Event(), threading.Event()
-        self._seated, self._is_told = True, False
+        self._seated, self._gets_calls = True, False
         # What cannot change while it counts is asked for once: the terms, and the survivors it agreed to.
         self._read: dict[Place, Terms] = {}
         self._survivors: dict[Place, bytes] = {}
@@ -66,13 +66,13 @@ class Clerking:
         self._platform.close()
 
     def begin_waiting(self) -> bool:
-        """The device asks for work now; whether the answer is to say when it is called as a clerk."""
-        self._is_told = not self._seated
-        return self._is_told
+        """Note that the device polls for work; return whether the reply is to call it as a clerk."""
+        self._gets_calls = not self._seated
+        return self._gets_calls
 
     def end_waiting(self, *, called: bool) -> None:
-        """The answer has come."""
-        self._is_told = False
+        """Note that the poll for work has returned."""
+        self._gets_calls = False
         if called:
             self._seated = True  # as far as is known, until it has asked what for
             self._called.set()
@@ -80,7 +80,7 @@ class Clerking:
     def _rest(self) -> None:
         """Wait for a call if the work poll reports calls; a committee member does not wait."""
         self._seated = self._clerk.is_seated
-        while not self._seated and self._is_told and not self._called.wait(BUSY_SECONDS):
+        while not self._seated and self._gets_calls and not self._called.wait(BUSY_SECONDS):
             pass
         self._called.clear()
 

@@ -1,4 +1,4 @@
-"""What a round's computing costs this device: measured on it, priced by its owner, told to nobody.
+"""What a round's computing costs this device: measured on it, priced by its owner, never sent.
 
 [MPPFL] Multi-Hop Privacy Propagation for Differentially Private Federated Learning in Social Networks, section 2.4:
 C = κξfDL for ξ cycles a sample, a clock of f, D samples and L passes over them. Cycles are processor time times the
@@ -89,12 +89,12 @@ class Meter:
         began, energy, busy = self._began
         self.seconds = max(0.0, _processor_seconds() - began)
         now, all_busy = _energy(self.system), _busy_seconds(self.system) - busy
-        if energy is not None and now is not None and now >= energy:  # a counter that began anew tells nothing
+        if energy is not None and now is not None and now >= energy:  # unless the counter wrapped around
             share = min(1.0, self.seconds / all_busy) if all_busy > 0 else 1.0
             self.joules = share * (now - energy)
 
     def effort(self, samples: int) -> Effort:
-        """What one sample took of it."""
+        """Return the effort per sample."""
         item = max(1, samples)
         hertz = frequency(self.system)
         joules = None if self.joules is None else self.joules / item
@@ -102,9 +102,9 @@ class Meter:
 
 
 def frequency(system: Path = SYSTEM) -> float:
-    """Mean clock of the processors, hertz; assumed where the system does not tell."""
-    told = [_number(path) for path in system.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq")]
-    clocks = [1e3 * value for value in told if value]
+    """Mean clock of the processors, hertz; `ASSUMED_HERTZ` where the system has no figure."""
+    clocks_khz = [_number(path) for path in system.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq")]
+    clocks = [1e3 * value for value in clocks_khz if value]
     if not clocks:
         clocks = [1e6 * value for value in _listed(system / "proc/cpuinfo", "cpu MHz")]
     return sum(clocks) / len(clocks) if clocks else ASSUMED_HERTZ
@@ -133,9 +133,9 @@ def _processor_seconds() -> float:
 
 
 def _energy(system: Path) -> float | None:
-    """Joules the processor packages have used since some time; None where that is not told."""
-    told = [_number(path) for path in sorted(system.glob("sys/class/powercap/intel-rapl:[0-9]/energy_uj"))]
-    counted = [value for value in told if value is not None]
+    """Joules the processor packages have used since some time; None where it has no counter."""
+    counters = [_number(path) for path in sorted(system.glob("sys/class/powercap/intel-rapl:[0-9]/energy_uj"))]
+    counted = [value for value in counters if value is not None]
     return sum(counted) / 1e6 if counted else None
 
 

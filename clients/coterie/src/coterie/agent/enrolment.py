@@ -1,4 +1,4 @@
-"""The tasks that a device has joined: what it was shown then, and what the platform was told."""
+"""The tasks that a device has joined: the terms it saw then, and the samples it reported."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _log = logging.getLogger("coterie.agent.agent")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """Samples the platform was told of, and how uneven they are; a round may have opened before it was told last."""
+class ReportedSamples:
+    """The last two reported numbers of samples; a round may have opened before the last report."""
 
     before: int
     now: int
     non_iid: float
 
-    def spoken_for(self, samples: int) -> int:
-        """What an update may weigh of so many samples: no more than the round's opening can have known of."""
+    def most_weight(self, samples: int) -> int:
+        """Return what an update of this many samples may weigh: at most what the round's opening knew of."""
         return min(samples, self.before, self.now)
 
 
@@ -39,11 +39,11 @@ class Enrolment:
 
     specification: TaskSpecification
     joined: Joined
-    told: Told
+    reported: ReportedSamples
 
 
 class Enrolments(Mapping[str, Enrolment]):
-    """All of them, by task."""
+    """The joined tasks by id."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Enrolments(Mapping[str, Enrolment]):
         still_samples: int,
         public_figures: bool,
     ) -> None:
-        """Of a device that learns with `learner`, or with none speaks for `still_samples`."""
+        """Create the enrolments of a device with this learner; without one it reports `still_samples`."""
         self._home, self._identity, self._ledger, self._platform = home, identity, ledger, platform
         self._learner, self._still_samples, self._public_figures = learner, still_samples, public_figures
         self._tasks: dict[str, Enrolment] = {}
@@ -71,15 +71,15 @@ class Enrolments(Mapping[str, Enrolment]):
 
     @property
     def samples(self) -> int:
-        """Training samples now; the learner's word is checked."""
+        """Number of training samples now, as the learner says and checks confirm."""
         return self.samples_now(tells=True)
 
     def samples_now(self, *, tells: bool) -> int:
-        """The same; where `tells` is not, a fault of the learner tells its kind alone."""
+        """Return the number of training samples; without `tells` a learner's error carries its type alone."""
         return self._still_samples if self._learner is None else Guarded(self._learner, tells=tells).samples
 
     def join(self, task: str, *, non_iid: float, terms: str, quietly: bool) -> str:
-        """Enrols in a task by id or name; returns its id."""
+        """Enrol in a task by id or name; return its id."""
         samples = self.samples
         result = self._platform.find_task(task)
         sound_id(result.id)  # folders are named after it
@@ -89,14 +89,14 @@ class Enrolments(Mapping[str, Enrolment]):
         self._enrol(spec, result.id, samples, non_iid)
         shown = Joined.of(spec.privacy, spec.parameters, apart=sums_apart(spec.topology))
         joined = kept(self._home.joined(result.id), shown)
-        self._tasks[result.id] = Enrolment(spec, joined, Told(samples, samples, non_iid))
-        said = consent.in_words(spec.privacy, self._ledger, consent.lifetime_of(spec))
-        if said and not quietly:
-            _log.warning("%s joins %s: %s", self._identity.name, spec.name, said)
+        self._tasks[result.id] = Enrolment(spec, joined, ReportedSamples(samples, samples, non_iid))
+        notice = consent.in_words(spec.privacy, self._ledger, consent.lifetime_of(spec))
+        if notice and not quietly:
+            _log.warning("%s joins %s: %s", self._identity.name, spec.name, notice)
         return result.id
 
     def join_approved(self) -> None:
-        """Joins what the owner approved before; what cannot be joined any more is forgotten."""
+        """Join the tasks that the owner approved before; forget those that refuse the device now."""
         for task, terms in self._home.approved().items():
             try:
                 self.join(task, non_iid=0.0, terms=terms, quietly=False)
@@ -105,7 +105,7 @@ class Enrolments(Mapping[str, Enrolment]):
                 self._disapprove(task)
 
     def leave(self, task: str) -> bool:
-        """Takes no further part in a task; whether it had one."""
+        """Leave a task; return whether the device had joined it."""
         self._disapprove(task)
         if task not in self._tasks:
             return False
@@ -114,19 +114,19 @@ class Enrolments(Mapping[str, Enrolment]):
         return True
 
     def tell_samples(self, task_id: str) -> None:
-        """Tells the platform when the device has more or fewer samples than it last said."""
+        """Report the number of samples to the platform where it has changed."""
         task = self._tasks[task_id]
         try:
             now = self.samples
-            if now != task.told.now:
-                self._enrol(task.specification, task_id, now, task.told.non_iid)
+            if now != task.reported.now:
+                self._enrol(task.specification, task_id, now, task.reported.non_iid)
         except (Refused, BadLearner) as error:
-            _log.info("%s: the platform was told of no other number of samples: %s", self._identity.name, error)
+            _log.info("%s: the platform did not learn the new number of samples: %s", self._identity.name, error)
             return
-        self._tasks[task_id] = replace(task, told=Told(task.told.now, now, task.told.non_iid))
+        self._tasks[task_id] = replace(task, reported=ReportedSamples(task.reported.now, now, task.reported.non_iid))
 
     def own(self, work: Work) -> Work:
-        """The platform's answer without what this device never joined: it owes nobody that work."""
+        """Return the work of joined tasks only; log and drop the rest."""
         own = tuple(item for item in work.items if item.task_id in self._tasks)
         for item in work.items:
             if item.task_id not in self._tasks:
@@ -139,8 +139,8 @@ class Enrolments(Mapping[str, Enrolment]):
 
     def _enrol(self, specification: TaskSpecification, task_id: str, samples: int, non_iid: float) -> None:
         circle = self._home.circle()
-        is_told = specification.privacy == consent.NO_NOISE or self._public_figures
-        measures = self._learner is not None and is_told
+        is_public = specification.privacy == consent.NO_NOISE or self._public_figures
+        measures = self._learner is not None and is_public
         self._platform.enrol(
             task_id,
             self._identity.id,

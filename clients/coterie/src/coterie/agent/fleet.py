@@ -57,9 +57,9 @@ class FleetSummary:
     seconds: float = 0.0
 
     def __str__(self) -> str:
-        told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self.outcomes.items()))
+        outcomes = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self.outcomes.items()))
         spent = f"; the most spent by one device: ε = {self.epsilon:.3g}" if self.epsilon > 0.0 else ""
-        return f"task {self.state}: {told or 'nothing delivered'} in {self.seconds:.1f} s{spent}"
+        return f"task {self.state}: {outcomes or 'nothing delivered'} in {self.seconds:.1f} s{spent}"
 
 
 def limit_for(specification: TaskSpecification, epsilon: float = EPSILON) -> Limit:

@@ -1,4 +1,4 @@
-"""Heartbeats in a thread of their own, so that a device that trains for minutes still counts as alive."""
+"""Heartbeats in a separate thread, so that a device that trains for minutes still counts as alive."""
 
 from __future__ import annotations
 

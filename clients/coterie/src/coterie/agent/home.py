@@ -281,7 +281,7 @@ class DeviceHome:
         write_private_file(self.folder / "approved.json", json.dumps(dict(approved), indent=2).encode(), replace=True)
 
     def circle(self) -> Circle:
-        """Whom the owner knows; nobody where there is no file yet."""
+        """Return the owner's circle; an empty one before the file exists."""
         try:
             return Circle.load(self.folder / "circle.json")
         except (BadCircle, WidePermissions) as error:
@@ -295,7 +295,7 @@ class DeviceHome:
         return invitation(identity.id, self.keys().public().signing, identity.owner_id)
 
     def admit(self, invited: str) -> str:
-        """Takes the device of an invitation, received from its owner and nobody else, into the circle; its id."""
+        """Add the device of an invitation, which must come from its owner directly, to the circle; return its id."""
         try:
             device, member = read_invitation(invited)
             self.save_circle(self.circle().with_member(device, member.signing_key, member.owner))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from coterie.agent.home import Outbox
 from coterie.client import Platform
 from coterie.errors import CorruptDownload, Declined, NotInCircle
-from coterie.protocol.keys import BadKeys, DeviceKeys, demand_sound, sealed_to_identity
+from coterie.protocol.keys import BadKeys, DeviceKeys, require_sound, sealed_to_identity
 from coterie.protocol.letters import (
     CorruptLetter,
     Header,
@@ -63,24 +63,26 @@ class Mail:
 
         Without noise each must be in the circle; with noise, only not under another key than it is known by.
         """
-        told, known = {peer.device_id: peer.signing_key for peer in self.work.peers}, self.circle.members
+        platform_keys = {peer.device_id: peer.signing_key for peer in self.work.peers}
+        known = self.circle.members
         names = sorted(set(recipients))
         for peer in self.work.peers:
             if peer.device_id in names:
-                _demand_sound(peer)
-        posing = [name for name in names if name in known and known[name].signing_key != told.get(name)]
+                _require_sound(peer)
+        posing = [name for name in names if name in known and known[name].signing_key != platform_keys.get(name)]
         if posing:
             raise NotInCircle(
-                f"{posing[0]} comes with ANOTHER KEY than the one in this device's circle: somebody may be posing as "
-                f"it; compare fingerprints with its owner, then coterie circle remove {posing[0]} and verify it again",
+                f"{posing[0]} comes with ANOTHER KEY than the one in this device's circle: another device may be "
+                f"posing as it; compare fingerprints with its owner, then coterie circle "
+                f"remove {posing[0]} and verify it again",
                 posing,
             )
         strangers = [] if noised else [name for name in names if name not in known]
         if strangers:
             commands = "; ".join(f"coterie circle verify {name}" for name in strangers[:3])
             raise NotInCircle(
-                f"{strangers[0]} is not in this device's circle, and what has no noise goes to nobody else; after "
-                f"comparing fingerprints with its owner: {commands}",
+                f"{strangers[0]} is not in this device's circle, and letters without noise go to its members only; "
+                f"after comparing fingerprints with its owner: {commands}",
                 strangers,
             )
 
@@ -166,8 +168,8 @@ class Mail:
         return f"{self.work.plan_version}|{kind}|{recipient}"
 
 
-def _demand_sound(peer: Peer) -> None:
+def _require_sound(peer: Peer) -> None:
     try:
-        demand_sound(peer.signing_key, peer.sealing_key)
+        require_sound(peer.signing_key, peer.sealing_key)
     except BadKeys as error:
         raise Declined(f"{peer.device_id}: {error}") from error

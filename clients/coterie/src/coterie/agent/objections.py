@@ -1,7 +1,7 @@
-"""Objecting to a head's verdict, which an agent does by itself: its letter and its report came in time.
+"""Objections to a head's verdict, which an agent makes itself: its letter and its report came in time.
 
-The platform tells a member what its head said of it with the next round's work, and after a task's last round in its
-part of that round. Only a word that stands alone against a report that came in time is told: whoever is told objects.
+The platform sends a member its head's verdict with the next round's work, and after a task's last round in its
+participation. It sends a verdict only where the head alone contradicts a report that came in time, so each is disputed.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ _log = logging.getLogger("coterie.agent.objections")
 
 
 def after_round(platform: Platform, work: WorkItem) -> None:
-    """Objects to what the last round's head said, if it said something."""
+    """Object to the verdict of the last round's head, if there is one."""
     if work.verdict:
         _object(platform, work.task_id, work.round - 1, work.verdict)
 
 
 def after_task(platform: Platform, task_id: str, number: int, device_id: str) -> None:
-    """Objects to what the head of an ended task's last round said, if it said something."""
+    """Object to the verdict of the head in an ended task's last round, if there is one."""
     try:
-        told = [part for part in platform.participations(task_id, device_id, after=number - 1) if part.round == number]
+        parts = [part for part in platform.participations(task_id, device_id, after=number - 1) if part.round == number]
     except CoterieError as error:
-        _log.info("what the head of round %d said is not known: %s", number, error)
+        _log.info("the verdict of round %d's head cannot be read: %s", number, error)
         return
-    for part in told:
+    for part in parts:
         if part.judged_by and not part.objection:
             _object(platform, task_id, number, part.note)
 

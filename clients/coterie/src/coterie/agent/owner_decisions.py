@@ -28,12 +28,12 @@ _log = logging.getLogger("coterie.agent.agent")
 
 
 class Owner:
-    """The owner of a device, as far as the device hears of them: through browsers they linked."""
+    """The owner of a device, whose decisions arrive through linked browsers."""
 
     def __init__(self, platform: Platform, home: DeviceHome, device_id: str) -> None:
         self._platform, self._home, self._device_id = platform, home, device_id
-        self._told_at = -math.inf
-        self._told: dict[str, dict[str, Any]] = {}
+        self._noted_at = -math.inf
+        self._last_notes: dict[str, dict[str, Any]] = {}
 
     @property
     def is_linked(self) -> bool:
@@ -41,7 +41,7 @@ class Owner:
         return bool(self._home.browsers())
 
     def heed(self, do: Callable[[Choice], str]) -> None:
-        """Does what waits to be done; `do` returns what to answer, or raises a `CoterieError` that says why not."""
+        """Carry out waiting decisions; `do` returns the answer or raises a `CoterieError` with the reason."""
         browsers = self._home.browsers()
         if not browsers:
             return
@@ -50,8 +50,8 @@ class Owner:
             _log.info("%s: %s (%s)", self._device_id, note, state)
             try:
                 self._platform.answer_decision(self._device_id, decision.id, state, note[:MOST_NOTE_CHARACTERS])
-            except NotFound:  # the link was ended meanwhile
-                _log.info("%s: nobody waits for the answer any more", self._device_id)
+            except NotFound:  # the owner ended the link meanwhile
+                _log.info("%s: the link of this decision has ended", self._device_id)
 
     def _take(
         self, decision: Decision, browsers: Mapping[str, Browser], do: Callable[[Choice], str]
@@ -72,31 +72,31 @@ class Owner:
         return state, note.replace("\n", " ")
 
     def tell(self, *, now: bool = False) -> None:
-        """Leaves each linked browser a note that only it can read, where there is news; not too often."""
+        """Leave each linked browser a sealed note where it has changed, at most once in `TELL_SECONDS`."""
         browsers = self._home.browsers()
-        if not browsers or (not now and time.monotonic() - self._told_at < TELL_SECONDS):
+        if not browsers or (not now and time.monotonic() - self._noted_at < TELL_SECONDS):
             return
-        self._told_at = time.monotonic()
-        note = told_by(self._home)
-        news = {link: browser for link, browser in browsers.items() if self._told.get(link) != note}
+        self._noted_at = time.monotonic()
+        note = note_of(self._home)
+        news = {link: browser for link, browser in browsers.items() if self._last_notes.get(link) != note}
         for link, browser in news.items():
             try:
                 self._platform.put_note(self._device_id, link, browser.seal({**note, "at": time.time()}))
-                self._told[link] = note
+                self._last_notes[link] = note
             except NotFound:
                 _log.warning("%s: link %s was ended; its browser decides no more", self._device_id, link)
                 self._home.forget_browser(link)
 
 
 def agreed(task: Task, terms: str) -> None:
-    """Raises `Declined` unless a task is what the owner was shown."""
+    """Raise `Declined` unless the task has the terms that the owner saw."""
     if terms_of(task.id, task.specification) != terms:
         raise Declined("the task is not what the page showed its owner; look at it again, and decide again")
 
 
-def told_by(home: DeviceHome) -> dict[str, Any]:
-    """What a device tells its owner and nobody else: its limit and what is left of it, its circle, what it joined."""
-    told: dict[str, Any] = {
+def note_of(home: DeviceHome) -> dict[str, Any]:
+    """Return the owner's note: privacy limit and spending, circle, and approved tasks."""
+    note: dict[str, Any] = {
         "paused": home.is_paused,
         "approved": sorted(home.approved()),
         "words": fingerprint_words(home.keys().public().signing),
@@ -108,7 +108,7 @@ def told_by(home: DeviceHome) -> dict[str, Any]:
     try:
         ledger = home.ledger()
         limit, spent = ledger.limit, ledger.spent()
-        told["privacy"] = {
+        note["privacy"] = {
             "spent": spent.epsilon,
             "limit": limit.epsilon,
             "delta": limit.delta,
@@ -117,5 +117,5 @@ def told_by(home: DeviceHome) -> dict[str, Any]:
             "raw": spent.raw_releases,
         }
     except LedgerError as error:
-        told["trouble"] = str(error)
-    return told
+        note["trouble"] = str(error)
+    return note

@@ -1,9 +1,9 @@
 """Links between a device and browsers of its owner: how a browser's key gets to the device, and what it may sign.
 
     link     the device makes 32 secret bytes; they reach the browser in the address of the link, behind the #, which
-             browsers send to nobody
+             browsers never send
     key      the browser makes an Ed25519 key that cannot leave it, and hands its public half in with a proof: an HMAC
-             under the secret, which nobody between the two can make for another key
+             under the secret, which no one between the two can make for another key
     decision a JSON text signed by that key; the device believes no other word of its owner that comes from outside
     note     what the device tells its owner, sealed for that browser: the platform keeps it and cannot read it
 
@@ -25,7 +25,7 @@ from typing import Any, Literal, get_args
 from nacl.exceptions import BadSignatureError
 from nacl.signing import VerifyKey
 
-from coterie.protocol.keys import BadKeys, demand_signing_key
+from coterie.protocol.keys import BadKeys, require_signing_key
 from coterie.records import BrowserLink, Decision, TaskSpecification
 
 Act = Literal["join", "refuse", "pause", "resume"]
@@ -44,7 +44,7 @@ class Disbelieved(Exception):
 
 
 def session_message(link_id: str, at_milliseconds: int) -> bytes:
-    """What a browser signs to be let in."""
+    """Return what a browser signs to open a session."""
     return f"coterie session 1\n{link_id}\n{at_milliseconds}".encode()
 
 
@@ -55,7 +55,7 @@ def decision_message(text: str) -> bytes:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LinkSecret:
-    """What the device and one browser know and nobody else; everything below follows from it."""
+    """A secret of the device and one browser; tokens, proofs and keys derive from it."""
 
     secret: bytes
 
@@ -71,7 +71,7 @@ class LinkSecret:
 
     @property
     def token_digest(self) -> bytes:
-        """What the platform is told of the token."""
+        """Digest of the token, which the platform stores."""
         return hashlib.sha256(self.token).digest()
 
     @property
@@ -85,22 +85,23 @@ class LinkSecret:
 
     def address(self, console_url: str, link_id: str) -> str:
         """What the owner opens in the browser."""
-        told = base64.urlsafe_b64encode(self.secret).decode("ascii").rstrip("=")
-        return f"{console_url.rstrip('/')}/link#{link_id}.{told}"
+        secret = base64.urlsafe_b64encode(self.secret).decode("ascii").rstrip("=")
+        return f"{console_url.rstrip('/')}/link#{link_id}.{secret}"
 
     def pinned(self, link: BrowserLink) -> Browser:
         """The browser that took a link, if it knew the secret; raises `BadLink` otherwise."""
         if not hmac.compare_digest(self.proof(link.browser_key), link.proof):
             raise BadLink(
-                "the key that came for this link was not made by who holds the link: somebody between this device and "
-                "your browser put in another. Nothing was linked; ask who runs the platform, and use another console"
+                "the key that came for this link was not made by its holder: an attacker between this "
+                "device and your browser put in another. Nothing was linked; ask who runs the platform, and "
+                "use another console"
             )
         try:
-            demand_signing_key(link.browser_key)
+            require_signing_key(link.browser_key)
         except BadKeys as error:
             raise BadLink(f"the browser's key cannot be used: {error}") from error
         if not _SOUND_LINK.fullmatch(link.id):  # files are named after it
-            raise BadLink(f"{link.id[:40]!r} is no link's id; do not use this platform")
+            raise BadLink(f"{link.id[:40]!r} is not a link id; do not use this platform")
         return Browser(link.id, link.name, link.claimed_at, link.browser_key.hex(), self.sealing.hex())
 
     def _derived(self, label: bytes) -> bytes:
@@ -126,7 +127,7 @@ class Browser:
         """From its file; raises `BadLink`."""
         try:
             result = cls(**json.loads(content))
-            demand_signing_key(bytes.fromhex(result.key))
+            require_signing_key(bytes.fromhex(result.key))
             bytes.fromhex(result.sealing)
         except (ValueError, TypeError, BadKeys) as error:
             raise BadLink(f"this is not a linked browser ({error}); remove the file, and link it again") from error
@@ -136,9 +137,9 @@ class Browser:
         """For its file."""
         return json.dumps(asdict(self), indent=2).encode()
 
-    def seal(self, told: dict[str, Any]) -> bytes:
+    def seal(self, note: dict[str, Any]) -> bytes:
         """A note for this browser alone."""
-        return seal(bytes.fromhex(self.sealing), json.dumps(told, sort_keys=True).encode())
+        return seal(bytes.fromhex(self.sealing), json.dumps(note, sort_keys=True).encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +196,7 @@ def judge(decision: Decision, browser: Browser | None, device_id: str, last_numb
 def terms_of(task_id: str, specification: TaskSpecification) -> str:
     """Digest of what an owner is shown of a task before joining: what is learnt, how it is hidden, what it pays.
 
-    The device makes it again from what the platform tells it, so that nobody is shown one task and joins another.
+    The device makes it again from what the platform tells it, so that an owner cannot see one task and join another.
     """
     s = specification
     shown = {

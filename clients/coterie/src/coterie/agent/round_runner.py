@@ -66,7 +66,7 @@ class RoundRunner:
         choose: picks the strategy for a work item.
         seed: of the training order; None for the task's.
         noise: makes the stream that one release draws its noise from.
-        stopping: True when the device was told to stop.
+        stopping: True when the device is to stop.
         goes_on: whether it goes on when its learner's code raises.
     """
 
@@ -114,15 +114,15 @@ class RoundRunner:
             outcome, note = "declined", _for_the_owner(error)
             self.decline(work, str(error))
         except RoundOver as error:
-            # The round ended or was planned anew while this device worked; it asks for work again.
+            # The round ended or got a new plan while this device worked; it asks for work again.
             outcome, note = "late", late(error, work, time.monotonic() - began)
         except (CoterieError, Interrupted, KeyboardInterrupt):
             raise
         except Exception as error:
             _log.error("%s round %d failed", self.identity.name, work.round, exc_info=error)
-            # Its words may hold what the noise is to hide; those are in this device's log.
-            said = "" if self._hides(work) else f": {error}"
-            self.decline(work, f"training failed: {type(error).__name__}{said}")
+            # The text may hold what the noise is to hide; it stays in this device's log.
+            detail = "" if self._hides(work) else f": {error}"
+            self.decline(work, f"training failed: {type(error).__name__}{detail}")
             raise
         self.home.outbox.forget_before(work.task_id, work.round)
         return RoundResult(work.task_id, work.round, outcome, time.monotonic() - began, metrics, note)
@@ -154,7 +154,7 @@ class RoundRunner:
         return RoundResult(work.task_id, prepared.round, outcome, time.monotonic() - began, metrics, note)
 
     def measure(self, work: WorkItem) -> None:
-        """Measures a model without training it; one that cannot tell anything says so, so that nobody waits for it."""
+        """Measure a model without training it; report no metrics where it cannot, so that the round goes on."""
         metrics: dict[str, float] = {}
         try:
             Workload.of(self.home.private_settings()).check(work)
@@ -171,7 +171,7 @@ class RoundRunner:
         measurement.tell(self.platform, work, metrics)
 
     def prepare(self, work: WorkItem) -> Prepared:
-        """The update of a round: as it was prepared before a crash, or made now."""
+        """Return the update of a round, from the outbox where it was prepared before a crash."""
         joined = self.enrolments[work.task_id].joined
         result = self.home.outbox.find(work.task_id, work.round, work.basis)
         if result is not None:
@@ -186,7 +186,7 @@ class RoundRunner:
         return self.home.outbox.put(work.task_id, work.round, work.basis, delivery.report(), body)
 
     def decline(self, work: WorkItem, why: str, strangers: Sequence[str] = ()) -> None:
-        """Says that this device does not do a work item, so that nobody waits for it."""
+        """Tell the platform that this device does not do a work item, so that the round goes on."""
         terms = hashlib.sha256(work.sum.encode()).hexdigest() if work.sum else ""
         self._decline_round(work.task_id, work.round, why, strangers, terms)
 
@@ -202,7 +202,7 @@ class RoundRunner:
             self.identity.id,
             self.keys,
             self.learner,
-            enrolment.told.spoken_for(self.enrolments.samples_now(tells=not self._hides(work))),
+            enrolment.reported.most_weight(self.enrolments.samples_now(tells=not self._hides(work))),
             Mail(self.platform, work, self.identity.id, self.keys, self.home.outbox, self.home.circle()),
             self.ledger,
             self.home.private_settings(),

@@ -43,7 +43,7 @@ class Workload:
 
     @classmethod
     def of(cls, private: Mapping[str, Any]) -> Workload:
-        """The owner's, from the private settings; what they do not name is as it is for everybody."""
+        """Read the owner's limits from the private settings; the others have their defaults."""
         given = private.get("limits") or {}
         known = {field.name for field in fields(cls)}
         wrong = [name for name, value in given.items() if name not in known or not _is_whole(value) or value < 1]

@@ -73,7 +73,7 @@ class RestClient:
 
 
 def promised(source: bytes | Path) -> tuple[str, Any]:
-    """Digest of what is to be sent, and a function that makes the body anew for each attempt."""
+    """Digest of what is to be sent, and a function that makes a fresh body for each attempt."""
     if isinstance(source, bytes):
         return hashlib.sha256(source).hexdigest(), lambda: source
     with source.open("rb") as file:

@@ -56,7 +56,7 @@ class SecureSumApi(RestClient):
         self.request("PUT", f"{_path(place)}/ready-checks/{device_id}", json=body)
 
     def sum_survivors(self, place: Place) -> list[tuple[str, bytes]]:
-        """Whom the clerks are to agree to, by id, each with its root; `BadTerms` if it is no such list."""
+        """Whom the clerks are to agree to, by id, each with its root; raise `BadTerms` for anything else."""
         from coterie.secure_sums import canonical
         from coterie.secure_sums.protocol_lists import read_survivors
 
@@ -69,7 +69,7 @@ class SecureSumApi(RestClient):
         self.request("PUT", f"{_path(place)}/commits/{device_id}", json=body)
 
     def sum_commits(self, place: Place) -> Mapping[str, bytes]:
-        """Signatures of the clerks that agreed; one that is no hexadecimal text is left out."""
+        """Signatures of the clerks that agreed; without those that are not hexadecimal."""
         result: Any = self.request("GET", f"{_path(place)}/commits")
         if not isinstance(result, Mapping):
             raise BadAnswer("the platform's answer cannot be read: agreements are not an object")
@@ -78,9 +78,9 @@ class SecureSumApi(RestClient):
     def put_answer(
         self, place: Place, device_id: str, *, digest: bytes, digests: Mapping[int, bytes], signature: bytes
     ) -> tuple[int, ...]:
-        """Tells the digests of this clerk's share sums; which of the sums are wanted of it now."""
-        told = {str(share): item.hex() for share, item in digests.items()}
-        body = {"digest": digest.hex(), "digests": told, "signature": signature.hex()}
+        """Send the digests of this clerk's share sums; return which of the sums the platform needs now."""
+        share_digests = {str(share): item.hex() for share, item in digests.items()}
+        body = {"digest": digest.hex(), "digests": share_digests, "signature": signature.hex()}
         return self.ask(WantedShares, "PUT", f"{_path(place)}/answers/{device_id}", json=body).wanted
 
     def put_share(self, place: Place, device_id: str, share: int, words: bytes) -> None:

@@ -120,8 +120,8 @@ class Tasks(RestClient):
     ) -> Enrolment:
         """Enrols a device; repeating it changes the samples."""
         body: dict[str, Any] = {"samples": samples, "non_iid": non_iid}
-        said = {"clerks": list(clerks), "no_clerk": no_clerk, "measures": measures, "better": dict(better or {})}
-        body |= {name: value for name, value in said.items() if value}  # older platforms know none of them
+        optional = {"clerks": list(clerks), "no_clerk": no_clerk, "measures": measures, "better": dict(better or {})}
+        body |= {name: value for name, value in optional.items() if value}  # older platforms know none of them
         return self.ask(Enrolment, "PUT", f"/v1/tasks/{task_id}/enrolments/{device_id}", json=body)
 
     def withdraw(self, task_id: str, device_id: str) -> Enrolment:
@@ -137,7 +137,7 @@ class Tasks(RestClient):
         return self.pages(Round, f"/v1/tasks/{task_id}/rounds", cursor=str(after or ""))
 
     def round(self, task_id: str, number: int) -> RoundDetail:
-        """A round with everybody in it."""
+        """Get a round with all its participations."""
         return self.ask(RoundDetail, "GET", f"/v1/tasks/{task_id}/rounds/{number}")
 
     def prices(self, task_id: str, number: int) -> Quote:

@@ -102,7 +102,7 @@ class Trust(RestClient):
         return self.pages(Relation, f"/v1/trust/relations/{device_id}")
 
     def derive_relations(self, kinds: Iterable[str] = ()) -> Mapping[str, int]:
-        """Derives relations anew from profiles and meetings, of these kinds or all; how many hold now, by kind."""
+        """Derive relations of these kinds, or all, again from profiles and meetings; return their number by kind."""
         body, path = {"kinds": list(kinds)}, "/v1/trust/relations/derive"
         return self.ask(RelationCounts, "POST", path, json=body, idempotent=True, wait_seconds=LONG_SECONDS).counts
 

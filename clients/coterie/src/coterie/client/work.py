@@ -35,8 +35,8 @@ class WorkApi(RestClient):
         `strangers` are devices its owner does not know; `terms`, the digest of those of a secure sum, say that it
         declines these and no others.
         """
-        said = {"strangers": list(strangers), "terms": terms}
-        body = {"why": why[:MOST_WHY], **{name: value for name, value in said.items() if value}}
+        optional = {"strangers": list(strangers), "terms": terms}
+        body = {"why": why[:MOST_WHY], **{name: value for name, value in optional.items() if value}}
         self.request("POST", f"/v1/tasks/{task_id}/rounds/{round}/decline", json=body, idempotent=True)
 
     def object(self, task_id: str, round: int, why: str) -> None:

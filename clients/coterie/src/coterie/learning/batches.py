@@ -118,7 +118,7 @@ def split(batch: Any) -> tuple[Any, Any]:
         return {key: value for key, value in batch.items() if key != name}, batch[name]
     if isinstance(batch, tuple | list) and len(batch) >= 2:
         return (batch[0], batch[1]) if len(batch) == 2 else (tuple(batch[:-1]), batch[-1])
-    raise BadLearner("a batch is no (input, target) pair; give pairs, longer tuples with the target last, or dicts")
+    raise BadLearner("a batch is not an (input, target) pair; give pairs, longer tuples with the target last, or dicts")
 
 
 def outputs_of(module: torch.nn.Module, inputs: Any) -> Any:

@@ -37,7 +37,7 @@ def best_fixed_model(learner: Guarded, flat: Flat, start: Vector, batches: Seque
 
     try:
         first = total(start)[0]
-        found = minimize(total, start, jac=True, method="L-BFGS-B", options={"maxiter": MOST_STEPS})
-        return min(first, float(found.fun))
+        best = minimize(total, start, jac=True, method="L-BFGS-B", options={"maxiter": MOST_STEPS})
+        return min(first, float(best.fun))
     finally:
         learner.load(held)

@@ -27,9 +27,9 @@ def evaluate(
     *,
     on_round: Callable[[int, int, int], None] = lambda round, players, models: None,
 ) -> int:
-    """Answers every question about a task until it has ended and none is left; how many rounds were valued.
+    """Answer all questions about a task until it has ended; return the number of valued rounds.
 
-    `on_round` is told of each valued round: its number, players, and models evaluated.
+    `on_round` gets the number, players and evaluated models of each valued round.
     """
     rounds = 0
     while True:
@@ -40,14 +40,14 @@ def evaluate(
             continue
         path = platform.download_model(asked.model_digest)
         worths = [float(worth(tensors)) for tensors in _unstacked(load_file(path), asked.models)]
-        path.unlink(missing_ok=True)  # many small files that nobody asks for again
+        path.unlink(missing_ok=True)  # many small files, each used once
         try:
-            told = platform.answer_evaluation(task_id, asked.round, asked.model_digest, worths)
+            reply = platform.answer_evaluation(task_id, asked.round, asked.model_digest, worths)
         except Conflict:
             continue  # another evaluator was faster, or the round waits no more
-        if told.is_valued:
+        if reply.is_valued:
             rounds += 1
-            on_round(asked.round, asked.players, told.known)
+            on_round(asked.round, asked.players, reply.known)
 
 
 def _unstacked(stacked: Tensors, models: int) -> Iterator[Tensors]:

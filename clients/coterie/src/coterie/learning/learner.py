@@ -39,8 +39,8 @@ if TYPE_CHECKING:  # torch is imported only for a device that trains with it
 
 T = TypeVar("T")
 Indices: TypeAlias = NDArray[np.integer[Any]]
-MOST_SAID = 200
-"""Characters of an author's error that a task is told."""
+MOST_ERROR_CHARACTERS = 200
+"""Characters of an author's error that reach the platform."""
 
 
 class Learner(Protocol):
@@ -129,7 +129,7 @@ class Guarded:
             raise BadLearner(f"the learner's evaluate gave {type(given).__name__}, not a dict of numbers by name")
         for name, value in given.items():
             if not isinstance(name, str) or not isinstance(value, numbers.Real | np.ndarray) or np.ndim(value) != 0:
-                raise BadLearner(f"the learner's figure {str(name)[:40]!r} is no plain number")
+                raise BadLearner(f"the learner's figure {str(name)[:40]!r} is not a plain number")
         return {name: float(value) for name, value in given.items() if math.isfinite(value)}
 
     def arrive(self) -> None:
@@ -199,8 +199,12 @@ class Guarded:
         except (CoterieError, Interrupted):
             raise
         except Exception as error:
-            said = f": {str(error).strip().partition(chr(10))[0][:MOST_SAID]}" if self._tells and str(error) else ""
-            raise LearnerFailed(f"the learner's {what} failed: {type(error).__name__}{said}") from error
+            detail = (
+                f": {str(error).strip().partition(chr(10))[0][:MOST_ERROR_CHARACTERS]}"
+                if self._tells and str(error)
+                else ""
+            )
+            raise LearnerFailed(f"the learner's {what} failed: {type(error).__name__}{detail}") from error
 
     def _checked(
         self, given: object, loaded: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]] | None, what: str

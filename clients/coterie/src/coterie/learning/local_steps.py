@@ -33,8 +33,8 @@ class LocalSteps:
 
     Attributes:
         steps: passes per round, T: the local epochs.
-        batches: mini-batches a pass is made in; all the samples together by default. How many there are is the task's
-            to say, not how large they are: who claims more samples gets no further.
+        batches: mini-batches a pass is made in; all the samples together by default. The task
+            sets their number, not their size: a device that claims more samples gets no further.
         learning_rate: η.
         clip_norm: bound S on the L2 norm of every example's gradient.
         least_budget: the smallest budget taken; below it an update is hardly more than noise.
@@ -62,7 +62,7 @@ class LocalSteps:
         return cls(**{name: training[name] for name in cls.__slots__ if name in training})
 
     def parts(self, samples: int) -> int:
-        """Mini-batches that so many samples make."""
+        """Return the number of mini-batches of this many samples."""
         return max(1, min(self.batches, samples))
 
     def order(self, samples: int, seed: int) -> Iterator[NDArray[np.int64]]:

@@ -37,7 +37,7 @@ def known_of(name: str) -> Better | None:
     return "up" if any(word in name.lower() for word in _ABOVE) else None
 
 
-def headed(name: str, told: Mapping[str, str]) -> str:
-    """A figure's name as tables head it, with the way it gets better, where the task was told or its name says so."""
-    arrow = ARROWS.get(told.get(name) or known_of(name) or "")
+def headed(name: str, declared: Mapping[str, str]) -> str:
+    """A figure's name as tables head it, with the way it gets better, where a device or the name says it."""
+    arrow = ARROWS.get(declared.get(name) or known_of(name) or "")
     return f"{name} {arrow}" if arrow else name

@@ -8,8 +8,8 @@ S_k is 0 where either vector is 0, so in the first round the loss alone decides.
 sign is that of *descent*: with the gradient's own sign the rule prefers the models a device would undo.
 
 Unlike [DPVD], a device draws its first choices among the models that are nearly as good as the best. Before anything is
-learned a loss tells how a model was drawn: where one random start is a little better for everybody, all take it, and
-what nobody takes never learns.
+learned a loss tells how a model was drawn: where one random start is a little better for all devices, all take it, and
+a model without devices never learns.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def choose(
     """The model of each device: argmax_k λ S − (1 − λ) L, ties to the lowest k. Shapes as in `scores`."""
     value = scores(loss, similarity, weight, relative_loss=relative_loss)
     if value.shape[-1] == 0:
-        raise ValueError("there is no model to choose from; give at least one loss per device")
+        raise ValueError("no model to choose from; give at least one loss per device")
     best = value.max(axis=-1, keepdims=True, initial=-np.inf)
     scale = 1.0 + np.abs(np.where(np.isfinite(best), best, 0.0))
     close = (value >= best - TIE * scale) | (value == best)

@@ -30,12 +30,12 @@ def load_model(path: Path) -> dict[str, NDArray[np.floating[Any]]]:
     try:
         return load_file(path)
     except (SafetensorError, ValueError, KeyError) as error:
-        raise WrongModel(f"{path.name[:12]}… is no readable safetensors file ({error})") from error
+        raise WrongModel(f"{path.name[:12]}… is not a readable safetensors file ({error})") from error
 
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """Some tensors of a model as one vector, in an order of their own."""
+    """Some tensors of a model as one vector, in a fixed order."""
 
     names: tuple[str, ...]
     shapes: Mapping[str, tuple[int, ...]]

@@ -18,7 +18,7 @@ MAX_HEADER_BYTES = 4 << 20
 
 
 def load(body: bytes) -> dict[str, NDArray[Any]]:
-    """Tensors of a file's bytes; raises `SafetensorError`, ValueError or KeyError for what is no such file."""
+    """Tensors of a file's bytes; raises `SafetensorError`, ValueError or KeyError for other bytes."""
     _check(body[:PREFIX_BYTES], body[PREFIX_BYTES : PREFIX_BYTES + MAX_HEADER_BYTES])
     return load_tensors(body)
 

@@ -42,7 +42,7 @@ def parameter(
     Parameters
     ----------
     default : its value when a task leaves it out; without one the parameter is required, with None it may be absent.
-    nullable : whether null is a value of its own; otherwise null means that the parameter is not given.
+    nullable : whether null is a value; otherwise null means that the parameter is not given.
     limits : `at_least`, `above`, `at_most`, `below`, `max_length`, `min_length`, `pattern`, see `Limits`.
     """
     return field(default=default, metadata={_KEY: _Declared(Limits(**limits), title, help, unit, nullable)})

@@ -43,7 +43,7 @@ class PublicKeys:
 
     def verify(self) -> None:
         """Raise `BadKeys` unless both keys are sound and the sealing key is certified by the signing key."""
-        demand_sound(self.signing, self.sealing)
+        require_sound(self.signing, self.sealing)
         try:
             VerifyKey(self.signing).verify(_CERTIFICATE + self.sealing, self.certificate)
         except (BadSignatureError, ValueError) as error:
@@ -59,39 +59,39 @@ class PublicKeys:
             raise BadKeys("the signature is not this device's; the message was changed or is not from it") from error
 
 
-def demand_sound(signing: bytes, sealing: bytes) -> None:
-    """Raise `BadKeys` for keys that hide or prove nothing: points of small order, and what is no key at all.
+def require_sound(signing: bytes, sealing: bytes) -> None:
+    """Raise `BadKeys` for keys that hide or prove nothing: points of small order, and malformed keys.
 
-    Everybody knows the secret that two keys share when one of them is such a point, and a signature under such an
-    identity fits messages nobody signed.
+    The secret that two keys share is public when one of them is such a point, and a signature under such an identity
+    fits messages that its owner never signed.
     """
-    demand_signing_key(signing)
+    require_signing_key(signing)
     try:
         # Any scalar does: all are multiples of eight, which send points of small order, and only those, to zero.
         crypto_scalarmult(b"\x01" * _KEY_BYTES, sealing)
     except (CryptoError, ValueError, TypeError, RuntimeError) as error:
         raise BadKeys(
-            "the sealing key is no x25519 key, or one of small order that hides nothing; make new keys"
+            "the sealing key is not an x25519 key, or one of small order that hides nothing; make new keys"
         ) from error
 
 
-def demand_signing_key(signing: bytes) -> None:
+def require_signing_key(signing: bytes) -> None:
     """Raise `BadKeys` for a signing key that proves nothing."""
     if len(signing) != _KEY_BYTES or not crypto_core_ed25519_is_valid_point(signing):
         raise BadKeys(
-            "the signing key is no ed25519 key, or one of small order that anybody can sign for; make new keys"
+            "the signing key is not an ed25519 key, or one of small order that anybody can sign for; make new keys"
         )
 
 
 def sealed_to_identity(signing_key: bytes) -> bytes:
     """The x25519 key that letters to an identity are sealed to: its signing key on the other form of the same curve.
 
-    Whoever compared the fingerprint needs nobody's word for this key, as it would for a sealing key.
+    The compared fingerprint vouches for this key; a sealing key would need the platform's word.
     """
     try:
         return bytes(VerifyKey(signing_key).to_curve25519_public_key())
     except (CryptoError, ValueError, TypeError, RuntimeError) as error:
-        raise BadKeys("this is no key of a device; ask its owner for it again") from error
+        raise BadKeys("this is not a device's key; ask its owner for it again") from error
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -131,7 +131,7 @@ class DeviceKeys:
                 None if previous is None else bytes.fromhex(previous),
             )
         except (ValueError, KeyError, TypeError, BadKeys) as error:
-            raise BadKeys(f"{path} is not a key file ({error}); restore it, or move it away and register anew") from (
+            raise BadKeys(f"{path} is not a key file ({error}); restore it, or move it away and register again") from (
                 error
             )
 

@@ -148,7 +148,7 @@ def seal(
 
 
 def read_header(letter: bytes) -> Header:
-    """The outer header, which anybody may read and nobody should trust before `open_letter`."""
+    """The outer header, which is public and untrusted before `open_letter`."""
     return _split(letter)[0]
 
 
@@ -195,7 +195,7 @@ def _decrypt(sealed: bytes, keys: DeviceKeys, sender_key: bytes) -> bytes:
     for private in (keys.sealing, keys.previous_sealing):
         if private is not None:
             try:
-                # As a Box does it, which would also make the recipient's public key anew: a tenth of a clerk's work.
+                # As a Box does it, which would also derive the recipient's public key: a tenth of a clerk's work.
                 shared = crypto_box_beforenm(sender_key, private)
                 return crypto_box_open_afternm(sealed[crypto_box_NONCEBYTES:], sealed[:crypto_box_NONCEBYTES], shared)
             except (CryptoError, ValueError):

@@ -33,5 +33,5 @@ def require_sanitised(text: str, *, lines: bool = False) -> str:
     return text
 
 
-def _written_out(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
+def _written_out(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04x}"

@@ -31,10 +31,10 @@ ANSWER_SECONDS = 30.0
 FIRST_ANSWER_SECONDS = 8.0
 """How long the first try of a GET waits beyond what the server was asked to wait; each later one twice as long."""
 SILENT_SECONDS = 15
-"""After so long without a sign of the other end's machine, a connection is given up."""
+"""A connection closes after this long without a sign of the other machine."""
 MOST_RETRY_AFTER_SECONDS = 30.0
 SPOILT = frozenset({"digest_mismatch", "body_cut_short"})
-"""Reasons that say of a body that other bytes came than were sent."""
+"""Error reasons meaning the body was corrupted in transit; safe to resend."""
 SENT_AGAIN = 5
 """Times a spoilt body is sent again; one that is wrong where it comes from stays wrong."""
 
@@ -63,7 +63,7 @@ class Backoff:
 
 
 class Interrupted(Exception):
-    """The caller was told to stop while it waited."""
+    """`Stop.set` ended a wait."""
 
 
 class Stop:
@@ -77,7 +77,7 @@ class Stop:
         self._event.set()
 
     def clear(self) -> None:
-        """Start again, when whoever was to stop has."""
+        """Start again once all waits have ended."""
         self._event.clear()
 
     @property
@@ -185,7 +185,7 @@ class Transport:
             idempotent: whether it may be repeated after it perhaps arrived; by default, by method.
             wait_seconds: how long the server may hold its answer back (long polls).
             consume: reads a successful answer piece by piece.
-            content: makes the body anew for each attempt, so that files can be sent again.
+            content: makes a fresh body for each attempt, so that files can be sent again.
             options: `params`, `json` and `headers`, as httpx takes them.
         """
         safe = method in IDEMPOTENT if idempotent is None else idempotent

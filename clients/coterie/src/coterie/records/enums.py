@@ -79,7 +79,7 @@ class RoundState(OpenEnum):
     DONE = "done"
     FAILED = "failed"
     UNKNOWN = "unknown"
-    """There is no such round."""
+    """The round does not exist."""
 
 
 class ParticipationState(OpenEnum):
@@ -216,7 +216,7 @@ class SumDocument(OpenEnum):
 
 
 class ScheduleStatus(OpenEnum):
-    """Whom the schedule of a round serves: everybody, some, or nobody."""
+    """Whom the schedule of a round serves: all devices, some, or none."""
 
     COMPLETE = "complete"
     PARTIAL = "partial"
@@ -298,7 +298,7 @@ class PrivacyAdjacency(OpenEnum):
 
 
 class PrincipalRole(OpenEnum):
-    """As whom somebody calls."""
+    """The role in which a principal calls."""
 
     ADMIN = "admin"
     PUBLISHER = "publisher"

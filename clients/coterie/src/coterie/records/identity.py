@@ -190,7 +190,7 @@ class BrowserLink(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision(Record):
-    """What an owner decided for a device; the device believes the signature and nobody's word."""
+    """What an owner decided for a device; the device believes the signature alone."""
 
     id: str
     device_id: str

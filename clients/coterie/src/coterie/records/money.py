@@ -16,7 +16,7 @@ class Offer(Record):
     price_microcredits: int
     """Per unit of zCDP budget; 0 = nothing."""
     external_risk: float
-    """External risk α·R the device is told."""
+    """External risk α·R, as the platform quotes it."""
     base_microcredits: int
     """For taking part at all."""
     slope_microcredits: int

@@ -56,7 +56,7 @@ class Assignment(Record):
     cell: str = ""
     """Cell it is served by (cells); empty = none."""
     solo_weight: float = 0.0
-    """Weight of its update if nobody else's is in it, noised as one alone does (clusters); 0 = `weight`."""
+    """Weight of its update if it is the only one, noised as one alone does (clusters); 0 = `weight`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ class Cell(Record):
     """Models it handles; empty means all."""
     radius_metres: float
     station: bool = False
-    """Whether a station that is a process of its own serves it now."""
+    """Whether a separate station process serves it now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,7 +56,7 @@ class TaskSpecification(Record):
     max_devices: int
     """Most devices per round, chosen at random; 0 = all."""
     training: Object
-    """What devices are told about training."""
+    """The training object, see `coterie.learning.training_config`."""
     parameters: Object
     """Parameters of the axes."""
     escrow_microcredits: int
@@ -184,7 +184,7 @@ class Participation(Record):
     excluded_because: str = ""
     """Why the task's rule did not count its update; empty where it did."""
     judged_by: str = ""
-    """Head whose word alone the state and the note are, although the device's report came in time; empty = nobody's."""
+    """Head whose word alone the state and the note are, although the device's report came in time; empty = none."""
     objection: str = ""
     """What the device objects to that with; empty = nothing."""
     round: int
@@ -194,7 +194,7 @@ class Participation(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundDetail(Record):
-    """A round with everybody in it."""
+    """A round with all its participations."""
 
     round: Round
     participations: tuple[Participation, ...]

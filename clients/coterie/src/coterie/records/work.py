@@ -13,7 +13,7 @@ from coterie.records.enums import LetterKind, PrivacyUnit, Reception, Role, Roun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer(Record):
-    """Somebody a device works with in a round."""
+    """Another device that a device works with in a round."""
 
     device_id: str
     role: Role
@@ -61,7 +61,7 @@ class WorkItem(Record):
     price_microcredits: int
     """Per unit of zCDP budget; 0 = none."""
     external_risk: float
-    """External risk α·R it is told."""
+    """External risk α·R, as the platform quotes it."""
     base_microcredits: int
     """For taking part at all."""
     slope_microcredits: int
@@ -90,7 +90,7 @@ class WorkItem(Record):
     cell: str = ""
     """Cell that serves the device (cells), for what it measures of its way there."""
     solo_weight: float = 0.0
-    """What its update counts if nobody else's is in it, noised as one alone does (clusters); 0 = `self_weight`."""
+    """What its update counts if it is the only one, noised as one alone does (clusters); 0 = `self_weight`."""
 
     @property
     def basis(self) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from coterie.privacy.files import refuse_wide_permissions, write_private_file
-from coterie.protocol.keys import BadKeys, demand_signing_key
+from coterie.protocol.keys import BadKeys, require_signing_key
 from coterie.secure_sums import canonical
 from coterie.secure_sums.canonical import NotCanonical
 
@@ -156,7 +156,7 @@ def read_invitation(text: str) -> tuple[str, Member]:
         kinds: dict[str, type] = {"device": str, "owner": str, "signing_key": str}
         told = canonical.fields(canonical.decode(text[len(prefix) :]), kinds, "an invitation")
         key = canonical.hexadecimal(told["signing_key"], _KEY_BYTES, "its key")
-        demand_signing_key(key)
+        require_signing_key(key)
         return told["device"], Member(key, told["owner"])
     except (NotCanonical, BadKeys) as error:
         raise BadCircle(f"this is no invitation into a circle ({error}); ask for it again") from error
