@@ -90,7 +90,7 @@ def schedule(
     reasons = _reasons(cells, delay, outcome)
     served = sum(reason == "served" for reason in reasons)
     some = ScheduleStatus.COMPLETE if served == len(reasons) else ScheduleStatus.PARTIAL
-    status = some if served else ScheduleStatus.NOBODY
+    status = some if served else ScheduleStatus.EMPTY
     return Schedule(
         station=outcome.station,
         block=outcome.block,

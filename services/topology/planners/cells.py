@@ -155,7 +155,7 @@ class CellsPlanner:
         noise = _noise(request, parameters, assembly, result)
         # What is not hidden by noise is for the platform's eyes alone.
         told = ScheduledRound(gathered.cells, cells, delay, result, noise)
-        if result.status is ScheduleStatus.NOBODY:
+        if result.status is ScheduleStatus.EMPTY:
             raise CannotPlan(told.nobody(len(request.participants)))
         assignments = {p.device_id: told.assignment(i, p.device_id) for i, p in enumerate(placed)}
         waiting = {

@@ -707,7 +707,7 @@ class _ScheduleStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Schedu
     """All devices."""
     SCHEDULE_STATUS_PARTIAL: _ScheduleStatus.ValueType  # 2
     """Some."""
-    SCHEDULE_STATUS_NOBODY: _ScheduleStatus.ValueType  # 3
+    SCHEDULE_STATUS_EMPTY: _ScheduleStatus.ValueType  # 3
     """No device."""
 
 class ScheduleStatus(_ScheduleStatus, metaclass=_ScheduleStatusEnumTypeWrapper):
@@ -719,7 +719,7 @@ SCHEDULE_STATUS_COMPLETE: ScheduleStatus.ValueType  # 1
 """All devices."""
 SCHEDULE_STATUS_PARTIAL: ScheduleStatus.ValueType  # 2
 """Some."""
-SCHEDULE_STATUS_NOBODY: ScheduleStatus.ValueType  # 3
+SCHEDULE_STATUS_EMPTY: ScheduleStatus.ValueType  # 3
 """No device."""
 Global___ScheduleStatus: _TypeAlias = ScheduleStatus  # noqa: Y015
 

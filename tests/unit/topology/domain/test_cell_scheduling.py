@@ -162,7 +162,7 @@ def test_a_schedule_names_the_reason_for_everyone() -> None:
     assert (answer.noise[1:] == 0).all()
     assert (answer.budget[1:] == 0).all()
     idle = schedule(cells, delay, np.zeros((1, 6), dtype=bool))
-    assert idle.status is ScheduleStatus.NOBODY
+    assert idle.status is ScheduleStatus.EMPTY
     assert idle.device_status[:2] == ("passed", "passed")
 
 
@@ -178,7 +178,7 @@ def test_zero_devices_or_none_in_range_serves_nobody(users: tuple[User, ...]) ->
     cells = Cells.of(Layout((dataclasses.replace(A, interference_watts=(4e-9,)),), users, 1))
     (delay,) = draw_delays(cells.layout, np.random.default_rng(0), 1)
     for table in (matching(cells, delay), greedy(cells, delay), at_random(cells, delay, np.random.default_rng(0))):
-        assert schedule(cells, delay, table).status is ScheduleStatus.NOBODY
+        assert schedule(cells, delay, table).status is ScheduleStatus.EMPTY
 
 
 def test_a_station_without_blocks_serves_nobody() -> None:
