@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from services.trust.domain.relations import RelationKind, RelationRules
+from coterie.records.enums import RelationKind
+from services.trust.domain.relations import RelationRules
 
 TASKS_REMEMBERED = 16
 """Number of common tasks remembered by name: further reports from one of them are not a new task."""

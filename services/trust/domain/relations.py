@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
 import scipy  # loads its submodules on first use
 
+from coterie.records.enums import RelationKind
 from services.kit.errors import InvalidInput
 from services.trust.domain.evidence import NO_PRIOR, Prior
 from services.trust.domain.graph import Floats, Integers
@@ -27,18 +27,6 @@ WIFI_METRES = 400.0
 
 class InvalidRelation(InvalidInput):
     """An invalid relation rule or declaration."""
-
-
-class RelationKind(StrEnum):
-    """How two devices come to be related."""
-
-    OWNERSHIP = "ownership"  # OOR
-    PARENTAL = "parental"  # POR
-    CO_LOCATION = "co_location"  # C-LOR
-    CO_WORK = "co_work"  # C-WOR
-    SOCIAL = "social"  # SOR
-    SOCIAL_PUBLIC = "social_public"  # SOR2
-    FRIENDSHIP = "friendship"  # declared by owners
 
 
 _BECAUSE = {

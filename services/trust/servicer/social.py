@@ -13,7 +13,6 @@ from services.kit.rpc.enums import word
 from services.kit.rpc.paging import NUMBER, next_cursor, read_page
 from services.kit.rpc.whatif_service import WhatIfService
 from services.kit.runtime.concurrency import thread_if_large
-from services.trust.domain import kinds
 from services.trust.servicer import messages
 from services.trust.servicer import social_messages as social
 from services.trust.usecases.graphs import Graphs
@@ -76,7 +75,7 @@ class TrustServicer(rpc.TrustServicer):
 
     async def DeriveRelations(self, request: pb.DeriveRelationsRequest, context: Any) -> pb.DeriveRelationsReply:
         counted = await self._relations.derive([word(RelationKind, kind) for kind in request.kinds])
-        return pb.DeriveRelationsReply(counts={kinds.name(kind): number for kind, number in counted.items()})
+        return pb.DeriveRelationsReply(counts=counted)
 
     async def ListRelations(self, request: pb.ListRelationsRequest, context: Any) -> pb.ListRelationsReply:
         page = read_page(request.limit, request.cursor, NUMBER)

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from coterie.records.enums import RelationKind
 from coterie_api.trust.v1 import trust_pb2 as pb
 from services.kit.rpc.enums import number, word
-from services.trust.domain import kinds
 from services.trust.domain.matrices import Entries
 from services.trust.domain.parameters import DAY_SECONDS, EvidenceRule, TrustParameters
 from services.trust.domain.records import (
@@ -63,7 +62,7 @@ def interaction(
 
 def relation(value: SocialRelation, a: str, b: str) -> pb.Relation:
     return pb.Relation(
-        kind=number(kinds.name(value.kind)),
+        kind=number(RelationKind(value.kind)),
         a=a,
         b=b,
         strength=value.strength,
@@ -162,7 +161,7 @@ def tie(value: Tie) -> pb.Tie:
         device_a=value.device_a,
         device_b=value.device_b,
         direct=value.direct,
-        relations=[number(kinds.name(kind)) for kind in value.relations],
+        relations=[number(RelationKind(kind)) for kind in value.relations],
     )
 
 

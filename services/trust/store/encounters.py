@@ -10,10 +10,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from coterie.records.enums import RelationKind
 from services.kit.database.rows import Tx, batches, upsert
 from services.trust.domain.encounters import Standing, Tally
 from services.trust.domain.records import Basis
-from services.trust.domain.relations import RelationKind
 from services.trust.tables import devices, encounters, interactions, owners, pairs, relations
 
 MEETING = "meeting"

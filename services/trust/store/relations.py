@@ -12,11 +12,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from coterie.records.enums import RelationKind
 from services.kit.database.rows import Tx, batches, columns, fetch_one, inserting
 from services.kit.rpc.paging import Page
 from services.trust.domain.kinds import KINDS
 from services.trust.domain.records import Friendship, SocialRelation
-from services.trust.domain.relations import RelationKind
 from services.trust.tables import devices, friendships, owners, relations
 
 _RANK: dict[RelationKind, int] = {kind: rank for rank, kind in enumerate(KINDS)}

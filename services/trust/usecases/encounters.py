@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from coterie.records.enums import RelationKind
 from services.kit.database.rows import Tx
 from services.kit.runtime.concurrency import thread_if_large
 from services.trust.domain import checks
 from services.trust.domain.encounters import BECAUSE, Standing, Tally, kind_of_meeting, rule_of
-from services.trust.domain.relations import RelationKind, RelationRules
+from services.trust.domain.relations import RelationRules
 from services.trust.store import encounters
 from services.trust.store.encounters import Report
 

@@ -16,7 +16,7 @@ from services.kit.rpc.principal import require_role
 from services.kit.runtime.clock import Clock
 from services.kit.runtime.ids import new_id
 from services.trust.domain import checks, reports
-from services.trust.domain.kinds import named
+from services.trust.domain.kinds import require_kind
 from services.trust.domain.records import (
     Basis,
     Device,
@@ -229,7 +229,7 @@ def _named(chunk: Chunk, name: str) -> Chunk:
 
 def _relation_row(row: RelationRow, names: dict[str, int], now: float) -> dict[str, Any]:
     with _at_line(row.line):
-        kind = named(row.kind)
+        kind = require_kind(row.kind)
         checks.require_finite("strength", row.strength, least=0, most=1)
         checks.require_finite("since", row.since, least=0)
         checks.require_text("because", row.because, most=500)

@@ -10,7 +10,7 @@ from services.kit.rpc.paging import Page
 from services.kit.rpc.principal import NotAllowed, require_device, require_role
 from services.kit.runtime.clock import Clock
 from services.trust.domain import checks
-from services.trust.domain.kinds import KINDS, named
+from services.trust.domain.kinds import KINDS, require_kind
 from services.trust.domain.records import Friendship, SocialRelation
 from services.trust.errors import InvalidField
 from services.trust.store import audit, relations, social
@@ -86,7 +86,7 @@ class SocialRelations:
     async def derive(self, kinds: Sequence[str]) -> dict[str, int]:
         """Derive stored relations again (all kinds, or some) and count every kind."""
         require_role("admin")
-        wanted = {named(kind) for kind in kinds} or set(KINDS)
+        wanted = {require_kind(kind) for kind in kinds} or set(KINDS)
         chosen = [kind for kind in STORED_KINDS if kind in wanted]
         now = self._clock.now()
         async with self._database.writing(offload=True) as tx:
@@ -110,7 +110,7 @@ class SocialRelations:
         """Return pairs of the devices, by place, related in one of these ways at `at` (0 = now)."""
         require_role()
         checks.require_at_most("devices", len(device_ids), MOST_RELATED)
-        wanted = {named(kind).value for kind in kinds}
+        wanted = {require_kind(kind).value for kind in kinds}
         async with self._database.reading(offload=True) as tx:
             places = {entry.number: p for p, entry in enumerate(await self._directory.require(tx, *device_ids))}
             result = await relations.every_pair(tx, at or None, list(places))

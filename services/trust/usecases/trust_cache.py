@@ -8,6 +8,7 @@ from itertools import repeat
 
 import numpy as np
 
+from coterie.records.enums import RelationKind
 from services.kit.database.rows import Tx
 from services.kit.runtime.clock import Clock
 from services.trust.domain import checks, search
@@ -15,7 +16,7 @@ from services.trust.domain.evidence import Pieces, fold
 from services.trust.domain.graph import TrustGraph
 from services.trust.domain.pairs import GraphBuilder, LivePairs, PairSnapshot, Priors, begun_with
 from services.trust.domain.parameters import EvidenceRule, TrustParameters
-from services.trust.domain.relations import BEFRIENDED, Relation, RelationKind, RelationPriors
+from services.trust.domain.relations import BEFRIENDED, Relation, RelationPriors
 from services.trust.store import records, relations, social
 from services.trust.usecases.records import add_to_records
 

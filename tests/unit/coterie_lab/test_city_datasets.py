@@ -106,7 +106,7 @@ def test_a_seed_is_a_city() -> None:
 def test_a_small_city_has_relations_of_every_derivable_kind() -> None:
     city = build_city(300, seed=4)
     result = {block.kind.value for block in derive(city.population, city.stays)}
-    assert result == {"ownership", "parental", "co_location", "social", "social_public"}
+    assert result == {"ownership", "parental", "co-location", "social", "social-public"}
 
 
 def test_a_city_of_one_and_of_nobody() -> None:

@@ -6,9 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coterie.records.enums import RelationKind
 from services.trust.domain.encounters import TASKS_REMEMBERED, Rule, Standing, Tally, kind_of_meeting, rule_of
 from services.trust.domain.meetings import Meetings, spaced_encounters
-from services.trust.domain.relations import DEFAULT_RULES, RelationKind
+from services.trust.domain.relations import DEFAULT_RULES
 
 MEETING = st.tuples(st.floats(0, 1e5), st.floats(1, 5e3))
 

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coterie.records.enums import RelationKind
 from coterie_lab.datasets import santander
 from services.trust.domain.evidence import NO_PRIOR, Prior
 from services.trust.domain.graph import Integers
@@ -26,7 +27,6 @@ from services.trust.domain.relations import (
     InvalidRelation,
     Joiners,
     Relation,
-    RelationKind,
     RelationPriors,
     RelationRules,
     co_location,

@@ -111,7 +111,7 @@ def _city_rows(population: Population, blocks: Sequence[relations.Relations], wi
         whose = "" if owner == PUBLIC_OWNER else f"{wish.name} user {owner}"
         yield {"line": line, "device": profile, "owner_name": whose}
     for block in blocks:
-        kind_name = block.kind.value.replace("_", "-")
+        kind_name = block.kind.value
         for relation in block:
             line += 1
             ends = f"{wish.name}-{relation.a}", f"{wish.name}-{relation.b}"
