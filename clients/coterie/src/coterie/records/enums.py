@@ -220,7 +220,7 @@ class ScheduleStatus(OpenEnum):
 
     COMPLETE = "complete"
     PARTIAL = "partial"
-    NOBODY = "nobody"
+    EMPTY = "empty"
 
 
 class PolicyState(OpenEnum):
