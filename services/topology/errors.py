@@ -54,7 +54,7 @@ class UnknownQuestion(NotFound):
 
 
 class BadAnswer(InvalidInput):
-    """What a station told is no answer to its question."""
+    """A station's answer does not fit its question."""
 
 
 class BadCommittee(InvalidInput):

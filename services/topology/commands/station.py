@@ -1,4 +1,4 @@
-"""`python -m services.topology station [CELL]`: a base station as a process of its own, for the cell named or the first
+"""`python -m services.topology station [CELL]`: a base station as a separate process, for the cell named or the first
 that has none.
 
 It calls the planner and is never called. Of a round it sees its own users; of a sum, the updates it is to add, which
@@ -46,7 +46,7 @@ class StationApp:
         self._channel = open_channel(settings, settings.topology_address)
         self._stations = rpc.StationsStub(self._channel)
         self._key: pb.StationKey | None = None
-        self._brain: Brain | None = None
+        self._policy: StationPolicy | None = None
         self._work: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -85,7 +85,7 @@ class StationApp:
     async def _take(self) -> None:
         taken = await self._stations.TakeCell(pb.TakeCellRequest(cell_id=self._wanted))
         self._key = pb.StationKey(cell_id=taken.cell_id, token=taken.token)
-        self._brain = Brain(self._folder / f"cell-{quote(taken.cell_id, safe='')}")
+        self._policy = StationPolicy(self._folder / f"cell-{quote(taken.cell_id, safe='')}")
         _log.info("serving a cell", cell=taken.cell_id)
 
     async def _answer_next(self, key: pb.StationKey) -> None:
@@ -99,11 +99,11 @@ class StationApp:
 
     def decided(self, seen: pb.Observation) -> pb.StationDecision:
         """Whom it serves, and how; in a worker thread."""
-        assert self._brain is not None
-        return self._brain.decide(seen)
+        assert self._policy is not None
+        return self._policy.decide(seen)
 
 
-class Brain:
+class StationPolicy:
     """A station's networks, one for each policy it decided by, in memory and in its folder."""
 
     def __init__(self, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""`python -m services.topology.commands.train_policy`: trains one policy; a process of its own, started by the planner.
+"""`python -m services.topology.commands.train_policy`: trains one policy in a separate process, started by the planner.
 
 A job comes as a line of JSON on standard input; each evaluation leaves as a line of JSON on standard output, after its
 checkpoint is in the blob store. Started again with the last checkpoint, the run goes on bit for bit. Standard input
@@ -39,7 +39,7 @@ MOST_CHECKPOINTS = 30
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """All a training depends on. cells: as registered when it was asked for.  checkpoint: digest to go on from."""
+    """Inputs of a training. cells: as registered at the request. checkpoint: digest to resume from."""
 
     request: pb.TrainPolicyRequest
     cells: tuple[pb.Cell, ...]
@@ -64,7 +64,7 @@ class Job:
 
 
 def train_policy(job: Job, blobs: BlobStore) -> None:
-    """Trains, telling each evaluation on standard output."""
+    """Train, and print each evaluation on standard output."""
     import torch
 
     from services.topology.domain.cell_learning import Progress, train
@@ -87,20 +87,20 @@ def train_policy(job: Job, blobs: BlobStore) -> None:
     cells = network(
         job.cells, people, request.models, radio, fixed_penalty=request.penalty == words.POLICY_PENALTY_FIXED
     )
-    told: list[Progress] = []
+    progress: list[Progress] = []
 
     def checkpoint(step: int, tensors: dict[str, NDArray[Any]]) -> None:
         finished = step == config.steps
         needed = ("meta", "best." if config.keep_best else "weights.")
         retained = {name: value for name, value in tensors.items() if not finished or name.startswith(needed)}
         digest, _ = blobs.put_pieces(iter([save(retained)]))
-        print(json.dumps(asdict(told[-1]) | {"digest": digest}), flush=True)
+        print(json.dumps(asdict(progress[-1]) | {"digest": digest}), flush=True)
 
-    train(cells, config, request.seed, save=checkpoint, on_progress=told.append, resume=_resume(job, blobs))
+    train(cells, config, request.seed, save=checkpoint, on_progress=progress.append, resume=_resume(job, blobs))
 
 
 def _resume(job: Job, blobs: BlobStore) -> Mapping[str, NDArray[Any]] | None:
-    """The checkpoint's tensors; None when there is none any more: the run then starts anew, with the same result."""
+    """Load the checkpoint's tensors; None if it was deleted: the run then restarts, with the same result."""
     if not job.checkpoint:
         return None
     try:
@@ -119,7 +119,7 @@ def _text(data: bytes) -> str:
 
 
 def main() -> int:
-    """One job from standard input; 0 when the policy is ready."""
+    """Run one job from standard input; return 0 when the policy is ready."""
     data = sys.stdin.buffer.readline()
     exit_when_closed(sys.stdin.fileno())
     os.nice(PLANNING_NICENESS)
@@ -128,7 +128,7 @@ def main() -> int:
     try:
         train_policy(Job.from_bytes(data), BlobStore.from_settings(settings))
     except BrokenPipeError:
-        sys.stderr.close()  # nobody listens any more, not to a traceback either
+        sys.stderr.close()  # the parent closed the pipe, so nothing can read a traceback
         return 1
     except CoterieError as error:
         print(error.message, file=sys.stderr)

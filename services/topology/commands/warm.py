@@ -1,6 +1,6 @@
-"""`python -m services.topology warm`: compiles the planners' loops, so that no first plan waits a minute for that.
+"""`python -m services.topology warm`: compiles the planners' loops, which saves the first plan a minute.
 
-What is compiled is kept on disk, beside the code or in NUMBA_CACHE_DIR, and found again by every later process.
+The compiled loops are cached on disk, beside the code or in NUMBA_CACHE_DIR, for all later processes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LINE = 6
 
 
 def main() -> int:
-    """Plans a cluster game and a mesh on a line of devices: near and far partners, trusted and other links."""
+    """Plan a cluster game and a mesh on a line of devices, with near and far partners and trusted and other links."""
     print("compiling the planners' loops; once, a minute or two …", file=sys.stderr, flush=True)
     near = np.eye(LINE, k=1) + np.eye(LINE, k=-1)
     game = Game(TrustGraph.from_dense((0.5 * near).tolist()), 1.0, quality=QualityModel(calibration="exact"))

@@ -77,7 +77,7 @@ class MeshPlan:
     ----------
     links : in the order they were added, each with its reason.
     dp_budget : the winning n, how many devices were allowed to add noise.
-    batch_sizes : (V,) samples per round, chosen so that nobody prolongs the round.
+    batch_sizes : (V,) samples per round, chosen so that no device prolongs the round.
     figures : everything (13) is made of.
     snapshots : how many topologies were weighed.
     """

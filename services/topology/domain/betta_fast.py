@@ -61,7 +61,7 @@ def plan_mesh(network: MeshNetwork, rules: MeshRules) -> MeshPlan:
 
 def plan_soonest(network: MeshNetwork, rules: MeshRules) -> MeshPlan:
     """The same plan from whichever planner has it sooner: in a small network the reference takes a fraction of a
-    second, while the loops of `plan_mesh` take a minute to compile where nobody has done so before."""
+    second, while the loops of `plan_mesh` take a minute to compile on a machine without the cache."""
     if network.devices <= MOST_UNCOMPILED:
         return plan_mesh_reference(network, rules)
     return plan_mesh(network, rules)

@@ -84,7 +84,7 @@ def score_rows(run: Run, weight: Floats) -> None:
     run.levels[HITTING] = count * farthest
 
 
-# Inner loops over slices from 0, in functions of their own, are vectorised; the same loops in place are not.
+# Inner loops over slices from 0, in separate functions, are vectorised; the same loops inline are not.
 @compiled
 def _score_row(row: Floats, open_row: Floats, diagonal: Floats, weight: Floats, own: float) -> tuple[float, float]:
     far, top = 0.0, 0.0

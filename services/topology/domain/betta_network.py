@@ -1,4 +1,4 @@
-"""What the mesh planner is told: who trusts whom, how long links and batches take, and the rules to plan by.
+"""Inputs of the mesh planner: trusted pairs, times of links and batches, and the rules.
 
 [BETTA] Efficient Online Decentralized Learning Framework for Social Internet of Things, §III: the social network G_s
 and the physical network G_p.
@@ -115,7 +115,7 @@ class MeshNetwork:
         return self.link_seconds + np.maximum.outer(self.batch_seconds, self.batch_seconds)
 
     def require_connected(self) -> None:
-        """Raises unless trusted, possible links connect everybody; says which trust would."""
+        """Raise unless trusted, possible links connect all devices; the message names links that would."""
         usable = self.trusted & np.isfinite(self.link_seconds)
         parts = components(usable)
         if len(parts) == 1:

@@ -35,7 +35,7 @@ def allocate_blocks(delay: ArrayLike, limit: float) -> Allocation:
     """One block per device and one device per block, within `limit` seconds (a delay equal to it is admissible).
 
     delay: seconds, shape (devices, blocks), +inf where the block cannot carry the device.  limit: Γ ≥ 0, may be +inf.
-    O(n³) in the larger side. No devices or no blocks is legal: nobody is served.
+    O(n³) in the larger side. Without devices or blocks no device is served.
     """
     table = np.asarray(delay, dtype=float)
     if table.ndim != 2:

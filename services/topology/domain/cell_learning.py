@@ -249,7 +249,7 @@ def _head(cells: Cells, config: LearningConfig, rng: np.random.Generator) -> Set
     views = Views.of(cells, config.prior, named=config.named)
     if config.head == "set":
         return SetHead(views, config.width, config.least, rng)
-    # The team's value of serving nobody is known exactly; VDN's stations share it, each IQL station carries it whole.
+    # The team's value of serving no device is known exactly; VDN's stations share it, an IQL station has all of it.
     idle = -cells.reward.scale * cells.reward.data_weight * cells.layout.tasks
     parts = len(cells.limits) if config.mixing == "vdn" else 1
     return PointerHead(views, config.width, config.reward_unit, idle / parts, rng)

@@ -83,7 +83,7 @@ class PointerHead(nn.Module):
     """One score per device; sets that cannot fit the station's own blocks and limit are never considered."""
 
     def __init__(self, views: Views, width: int, unit: float, idle: float, rng: np.random.Generator) -> None:
-        """unit: reward per unit of value.  idle: what a station's value of serving nobody starts from, in rewards.
+        """unit: reward per unit of value.  idle: initial value of serving no device, in rewards.
 
         Scores start at a planned device's data worth and 0 elsewhere: no other claim until a trial has paid.
         """

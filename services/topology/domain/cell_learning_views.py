@@ -47,10 +47,10 @@ class Views:
 
     @classmethod
     def of(cls, cells: Cells, prior: Prior, *, named: bool = True) -> Views:
-        """named: each device has a one-hot of its own; without it the same weights read any devices' views."""
+        """named: each device has its own one-hot; without it the same weights read any devices' views."""
         stations, users = cells.handled.shape
         if not users:
-            raise InvalidSchedule("there is no device in the layout; a policy has nothing to learn from")
+            raise InvalidSchedule("the layout has no device; register at least one before training a policy")
         size = cells.samples / max(float(cells.samples.max()), 1.0)
         columns = [
             cells.handled[:, :, None],
@@ -88,7 +88,7 @@ def ownership(cells: Cells) -> NDArray[np.bool_]:
     """(station, device): the one station that may claim each device, from registered knowledge alone.
 
     Devices go to station × block slots so that the expected data served, X_i/X_task · P(delay ≤ Γ), is largest; who
-    finds no slot belongs, as a spare, to the station most likely to reach it. With one owner each, nobody is picked
+    finds no slot belongs, as a spare, to the station most likely to reach it. With one owner each, no device is picked
     twice.
     """
     chance = _reach(cells)

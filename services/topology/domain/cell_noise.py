@@ -78,7 +78,7 @@ def noise_for_budget(budget: ArrayLike, samples: ArrayLike, clip: float) -> Floa
 
 
 def objective(noise: ArrayLike, samples: ArrayLike, weights: NoiseWeights) -> float:
-    """(d²/2L) max σ² + γ Σ ρ of a given noise vector; 0 when nobody is served, and 0 · inf counts as 0."""
+    """(d²/2L) max σ² + γ Σ ρ of a given noise vector; 0 when no device is served, and 0 · inf counts as 0."""
     deviation, count = _noise_and_samples(noise, samples)
     if not deviation.size:
         return 0.0

@@ -1,4 +1,4 @@
-"""Which devices count a secure sum: a committee of clerks of different owners that everybody trusts as far as possible.
+"""The committee of a secure sum: clerks of different owners with the largest least trust of all participants.
 
 A sum is safe for participant i unless t clerks are bad, so what counts for i is the t-th smallest of its trust in the
 clerks: τ_i is low only where some t clerks are all little trusted. The committee maximises F = min_i τ_i, then
@@ -37,7 +37,7 @@ class Committee:
     exhaustive: bool = True
 
 
-NOBODY = Committee((), 0.0, 0.0)
+NO_COMMITTEE = Committee((), 0.0, 0.0)
 
 
 def choose_clerks(
@@ -48,7 +48,7 @@ def choose_clerks(
     clerks: int,
     threshold: int,
 ) -> Committee:
-    """The best committee; `NOBODY` where the candidates have too few owners.
+    """The best committee; `NO_COMMITTEE` where the candidates have too few owners.
 
     All committees are tried up to 200,000; beyond that the one of largest mean trust is bettered by swaps.
 
@@ -65,7 +65,7 @@ def choose_clerks(
     search = _Search(own_trust[np.ix_(sorted(participants), columns)], threshold)
     groups = _by_owner([owners[device] for device in columns])
     if len(groups) < clerks:
-        return NOBODY
+        return NO_COMMITTEE
     exhaustive = _count(groups, clerks) <= MOST_COMMITTEES
     best, least, total = search.best(_committees(groups, clerks)) if exhaustive else _swapped(search, groups, clerks)
     return Committee(tuple(columns[at] for at in best), least, total, exhaustive)

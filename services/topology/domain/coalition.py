@@ -1,4 +1,4 @@
-"""Decides what a cluster is worth and what each member gets: value, head, payoffs, preference. [SCFL] "Social-Aware
+"""Value, head, payoffs and preference of a cluster. [SCFL] "Social-Aware
 Clustered Federated Learning", §IV-D and §V-A, eqs (15)-(20); exact rules in spec §2 and §3.1.
 """
 
@@ -42,11 +42,11 @@ class InvalidPartition(InvalidInput):
 
 @dataclass(frozen=True, slots=True)
 class GameParameters:
-    """What quality earns and clusters cost; the defaults are [SCFL] §VI.
+    """Price of quality and costs of clusters; the defaults are [SCFL] §VI.
 
     price: λ_p, paid per point of quality. member_cost: λ_c, paid by every member of a cluster of two or more.
     head_reward: ζ, moved from the cluster's surplus to its head; [SCFL] names no value (spec A9).
-    strangers: a cluster in which somebody has no trust at all in the head is infeasible ("forbid"), or kept with that
+    strangers: a cluster in which a member has no trust at all in the head is infeasible ("forbid"), or kept with that
         member at σ_max ("noise_max"; then two strangers profit from pairing, spec A8).
     """
 
@@ -79,14 +79,14 @@ class Coalition:
 
 @dataclass(slots=True, eq=False)
 class Game:
-    """Devices, their trust and data, and the constants they play for.
+    """Devices, their trust and data, and the constants of the game.
 
     graph: direct trust e among the devices. non_iid: γ ≥ 0 of every device (one number: the same for all).
-    direct_weight: ω. trust: combined trust α of every pair, as the registry tells it, whose paths may lead through
+    direct_weight: ω. trust: combined trust α of every pair from the registry, whose paths may lead through
         devices that take no part; without it the graph is the whole world and α follows from it.
 
     The game never changes. Without `trust`, `tables` caches rows of α between devices three or more hops apart, which
-    are computed when a cluster is first considered that needs one.
+    are computed when the game first considers a cluster that needs one.
     """
 
     graph: TrustGraph
@@ -96,7 +96,7 @@ class Game:
     direct_weight: float
     tables: coalition_value.Tables = field(repr=False)
     _used: int = field(repr=False)
-    _told: bool = field(repr=False)
+    _has_trust: bool = field(repr=False)
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Game:
         self.graph, self.non_iid = graph, _degrees_of(non_iid, graph.size)
         self.quality, self.game_parameters = quality or QualityModel(), game_parameters or GameParameters()
         self.direct_weight = direct_weight
-        self.tables, self._used, self._told = _tables(self), 0, trust is not None
+        self.tables, self._used, self._has_trust = _tables(self), 0, trust is not None
         if trust is not None:
             _check_trust(trust, graph, direct_weight)
             self.tables = self.tables._replace(component=_connected(trust, self.tables.component))
@@ -148,11 +148,11 @@ class Game:
             quality=self.quality,
             game_parameters=self.game_parameters,
             direct_weight=self.direct_weight,
-            trust=self.tables.rows[np.ix_(chosen, chosen)] if self._told else None,
+            trust=self.tables.rows[np.ix_(chosen, chosen)] if self._has_trust else None,
         )
 
     def supply_row(self) -> None:
-        """Computes the far trust row that a kernel call found missing."""
+        """Compute the far trust row that a kernel call lacked."""
         device = int(self.tables.missing[0])
         rows = self.tables.rows
         if self._used == len(rows):
@@ -184,13 +184,13 @@ def partition_of(clusters: Iterable[Iterable[int]], size: int) -> Partition:
 
 
 def evaluate(game: Game, members: Sequence[int]) -> Coalition:
-    """Head, noise, quality and payoff of everybody if exactly `members` formed a cluster. [SCFL] eqs (15)-(18).
+    """Head, noise, quality and payoff of all members if exactly `members` formed a cluster. [SCFL] eqs (15)-(18).
 
     V(C) = λ_p Σq − λ_c|C|, V({n}) = λ_p q(σ_max, γ_n), and
 
         ψ_n = q_n/Σq · (V(C) − Σ_l V({l}) − ζ) + V({n}) + (ζ if n is head),
 
-    so that Σψ = V(C). Unlike [SCFL], which takes ζ from all and gives it to nobody, the head receives it (spec A9).
+    so that Σψ = V(C). Unlike [SCFL], which takes ζ from all members and pays no one, the head receives it (spec A9).
     """
     chosen = tuple(sorted(members))
     if not chosen or len(set(chosen)) < len(chosen):
@@ -214,9 +214,9 @@ def evaluate(game: Game, members: Sequence[int]) -> Coalition:
 
 
 def preference(game: Game, device: int, others: Sequence[int], history: Iterable[frozenset[int]] = ()) -> float:
-    """ρ_n(S): what `device` outside S would get by joining S, −∞ if it may not. [SCFL] eq (20), spec A10.
+    """ρ_n(S): payoff of `device` outside S after joining S, −∞ if it may not. [SCFL] eq (20), spec A10.
 
-    It may not if (a) S ∪ {n} is infeasible, (b) n has been in S ∪ {n} before (`history`), or (c) somebody in S would
+    It may not if (a) S ∪ {n} is infeasible, (b) n has been in S ∪ {n} before (`history`), or (c) a member of S would
     lose. Being alone (S empty) is always allowed.
     """
     if not others:
@@ -242,7 +242,7 @@ def _degrees_of(non_iid: npt.ArrayLike, size: int) -> Floats:
 
 
 def _check_trust(trust: Floats, graph: TrustGraph, direct_weight: float) -> None:
-    """Raises unless α is what the bounds behind pruning rest on: e between neighbours, at most 1 − ω elsewhere."""
+    """Require the α that pruning relies on: e between neighbours, at most 1 − ω elsewhere."""
     if trust.shape != (graph.size, graph.size):
         raise InvalidGame(f"trust must have {graph.size} rows and columns, not shape {trust.shape}")
     rows = np.repeat(np.arange(graph.size), graph.degrees)
@@ -259,7 +259,7 @@ def _connected(trust: Floats, component: Integers) -> Integers:
     """Labels of devices that trust may join: components of the ties, merged where α leads from one to another.
 
     For ω < 1 α is positive exactly between devices that some path connects, so one row tells all a component is
-    connected with; for ω = 1 there is no trust beyond ties and nothing merges.
+    connected with; for ω = 1 devices trust only along ties and nothing merges.
     """
     merged = component.copy()
     for device in np.unique(component, return_index=True)[1].tolist():

@@ -1,4 +1,4 @@
-"""Forms social clusters: devices transfer to clusters that pay them more until nobody wants to. [SCFL] "Social-Aware
+"""Forms social clusters: devices transfer to clusters that pay them more until no device wants to. [SCFL] "Social-Aware
 Clustered Federated Learning", §V-B, Algorithm 1; exact rules in spec §3.2-3.4.
 
 Two orders of play: `rounds`, the paper's batch algorithm, in which every cluster admits one applicant per round; and
@@ -55,10 +55,10 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Formation:
-    """Where everybody ended, what they get there, and how it came about.
+    """The final partition, its payoffs, and the moves that led to it.
 
-    iterations: rounds or sweeps in which somebody moved, restarts included.
-    converged: play ended because nobody wanted (or was allowed by history) to move, not at the iteration limit.
+    iterations: rounds or sweeps in which a device moved, restarts included.
+    converged: play ended because no device wanted (or was allowed by history) to move, not at the iteration limit.
     stable: the independent checker's word. blocking: its most profitable move if not stable.
     searched: how the final partition was found if not by play: "" (play), "exact" or "perturbed"; transfers end where
         play ended.
@@ -156,7 +156,7 @@ class _Play:
             self._record(group)
 
     def rounds(self, *, one_transfer: bool) -> bool:
-        """Batch play (spec §3.2) until nobody requests; False at the iteration limit."""
+        """Batch play (spec §3.2) until no device requests; False at the iteration limit."""
         while self.iteration < self.limit:
             requests = [(n, choice) for n in self._restless() if (choice := self._best(n)) is not None]
             if not requests:
@@ -208,11 +208,11 @@ class _Play:
         tied = [option for option in options if option[0] >= top - TOLERANCE]
         return min(tied, key=lambda option: len(members) if option[1] == SOLO else min(members[option[1]]))
 
-    def _transfer_batch(self, kept: list[tuple[int, Option]]) -> None:
+    def _transfer_batch(self, accepted: list[tuple[int, Option]]) -> None:
         """Carries out requests; no cluster both admits and releases, or admits twice, in one round (spec A15)."""
         admitted: set[int] = set()
         released: set[int] = set()
-        for device, (_, target) in kept:
+        for device, (_, target) in accepted:
             if self.board.cluster_of(device) in admitted or target in released or target in admitted:
                 continue
             source, number = self._transfer(device, target)

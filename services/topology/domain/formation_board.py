@@ -1,4 +1,4 @@
-"""The present partition on the table: who is where, what everybody gets, and what a device could move to. [SCFL] §V-A.
+"""The current partition: clusters, payoffs, and the moves open to a device. [SCFL] §V-A.
 
 A board is the mutable state of one formation. It answers which clusters a device would rather be in (eq (20) without
 histories) and carries out transfers; the order of play and the histories belong to `formation.py`.
@@ -148,7 +148,7 @@ class Board:
         self._refused.clear()
 
     def _found(self, start: int, end: int, allowed: Callable[[int], bool]) -> list[Option]:
-        numbers, values = self._state.found[start:end].tolist(), self._state.gains[start:end].tolist()
+        numbers, values = self._state.targets[start:end].tolist(), self._state.gains[start:end].tolist()
         return [(rho, number) for rho, number in zip(values, numbers, strict=True) if allowed(number)]
 
     def _settle(self, cluster: int) -> None:
@@ -192,6 +192,6 @@ def _blank(size: int) -> kernel.State:
         changed=integers(0, slots),
         mark=np.zeros(size),
         seen=integers(-1, slots),
-        found=integers(-1, slots),
+        targets=integers(-1, slots),
         gains=np.zeros(slots),
     )

@@ -46,7 +46,7 @@ class State(NamedTuple):
     changed: Integers  # move after which the cluster last changed
     mark: Floats  # scratch: e(n, ·) of the device under evaluation, 0 elsewhere
     seen: Integers  # scratch: stamps of clusters already looked at
-    found: Integers  # out: clusters worth moving to
+    targets: Integers  # out: clusters worth moving to
     gains: Floats  # out: preference ρ of each
 
 
@@ -189,7 +189,7 @@ def move(s, n, c):  # type: ignore[no-untyped-def]
 
 @jit
 def near(t, s, n, since, floor, members, links, qualities):  # type: ignore[no-untyped-def]
-    """Clusters that hold a neighbour of n and offer it more than `floor`: fills `found` and `gains`, returns how many.
+    """Clusters that hold a neighbour of n and offer it over `floor`: fills `targets` and `gains`, returns how many.
 
     Only clusters that changed after move `since`. Leaves `mark` and `seen` set for `far`; −1 when a far trust row is
     missing.
@@ -209,7 +209,7 @@ def near(t, s, n, since, floor, members, links, qualities):  # type: ignore[no-u
         if math.isnan(rho):
             return -1
         if rho > floor:
-            s.found[count], s.gains[count] = c, rho
+            s.targets[count], s.gains[count] = c, rho
             count += 1
     return count
 
@@ -235,7 +235,7 @@ def near(t, s, n, since, floor, members, links, qualities):  # type: ignore[no-u
 
 @jit
 def far(t, s, n, since, count, floor, ceiling, pruned, members, links, qualities):  # type: ignore[no-untyped-def]
-    """Adds to the `count` clusters `near` found those without a neighbour of n that offer more than `floor`.
+    """Adds to the `count` clusters `near` targets those without a neighbour of n that offer more than `floor`.
 
     With `pruned`, clusters that cannot admit n, or whose offer stays below `ceiling`, are not evaluated: they can
     neither beat nor tie the choice n already has. Device n's own far row is asked for first, when any needs it.
@@ -250,7 +250,7 @@ def far(t, s, n, since, count, floor, ceiling, pruned, members, links, qualities
             if math.isnan(rho):
                 return -1
             if rho > floor:
-                s.found[count], s.gains[count] = c, rho
+                s.targets[count], s.gains[count] = c, rho
                 count += 1
         c = _next_far(t, s, n, c, since, ceiling, pruned)
     return count

@@ -52,7 +52,7 @@ def stable_partition(game: Game, end: Partition, board: Board) -> tuple[Partitio
 
 
 class _Part:
-    """One component as a game of its own, with the way back to the whole game's device numbers."""
+    """One component as a separate game, with the map back to the whole game's device numbers."""
 
     def __init__(self, game: Game, devices: list[int]) -> None:
         self.devices = devices
@@ -109,7 +109,7 @@ def _detours(part: _Part, own: Partition) -> Partition | None:
 
 
 def _wander(board: Board, random: np.random.Generator, size: int) -> bool:
-    """Random profitable moves in random order until nobody wants to move; False when steps run out."""
+    """Random profitable moves in random order until no device wants to move; False when steps run out."""
     quiet = 0
     for _ in range(_STEPS_PER_DEVICE):
         for device in random.permutation(size).tolist():

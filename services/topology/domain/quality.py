@@ -140,7 +140,7 @@ class Refit:
 
 
 def refit(measured: Sequence[Measurement], model: QualityModel | None = None) -> Refit:
-    """μ1..μ5 and κ1, κ2 by least squares from measured runs; every other constant is kept from `model`.
+    """μ1..μ5 and κ1, κ2 by least squares from measured runs; every other constant stays as in `model`.
 
     The loss surface (13) is fitted with μ ≥ 0 by bounded non-linear least squares started from `model`, the line (14)
     by ordinary least squares of accuracy on *measured* loss with κ1 ≥ 0. At least five different (σ, γ) are needed for
@@ -156,13 +156,13 @@ def refit(measured: Sequence[Measurement], model: QualityModel | None = None) ->
 
     lower = np.array([0.0, 0.0, 1e-9, 0.0, 0.0])
     guess = np.maximum(np.array(start.loss_fit), lower + 1e-12)
-    found = least_squares(residual, guess, bounds=(lower, np.inf), x_scale=np.maximum(guess, 1e-3), max_nfev=20_000)
+    solution = least_squares(residual, guess, bounds=(lower, np.inf), x_scale=np.maximum(guess, 1e-3), max_nfev=20_000)
     slope, offset = np.polyfit(loss, accuracy, 1)
     _require(slope <= 0, f"accuracy must not rise with loss, but the measured slope is {slope:.4g}; check the rows")
-    mu1, mu2, mu3, mu4, mu5 = found.x.tolist()
+    mu1, mu2, mu3, mu4, mu5 = solution.x.tolist()
     fit = (mu1, mu2, mu3, mu4, mu5)
     fitted = replace(start, loss_fit=fit, quality_offset=float(offset), quality_slope=float(-slope))
-    return Refit(fitted, -residual(found.x), accuracy - (offset + slope * loss))
+    return Refit(fitted, -residual(solution.x), accuracy - (offset + slope * loss))
 
 
 def _loss(fit: tuple[float, ...], noise: Floats, non_iid: Floats) -> Floats:

@@ -94,7 +94,7 @@ class Layout:
 
     def __post_init__(self) -> None:
         if not self.stations:
-            raise InvalidLayout("there is no station; register at least one cell before scheduling")
+            raise InvalidLayout("the layout has no station; register at least one cell before scheduling")
         if self.tasks < 1:
             raise InvalidLayout(f"{self.tasks} tasks; a multi-task plan needs at least one model")
         strange = {k for s in self.stations for k in s.tasks if not 0 <= k < self.tasks}
@@ -187,7 +187,7 @@ def measured_delays(layout: Layout, drawn: Floats, measured: Mapping[tuple[int, 
     """Drawn delays, (station, device, block), with what devices measured of their way to a station in their place.
 
     measured: seconds of one upload by (station, device). The blocks keep their proportions; the best takes what was
-    measured. Nobody is believed to be quicker than the registered channel in one fade of a thousand (+3 σ).
+    measured. No device counts as quicker than the registered channel in one fade of a thousand (+3 σ).
     """
     if not measured:
         return drawn

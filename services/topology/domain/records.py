@@ -19,7 +19,7 @@ class MeasuredWay:
     bytes_per_second: float = 0.0
 
     def upload_seconds(self, bits: float) -> float:
-        """Seconds for an upload of so many bits; what the last one took where its throughput is not known."""
+        """Seconds for an upload of this many bits, or of the last upload where the throughput is unknown."""
         if not self.bytes_per_second > 0.0:
             return self.seconds
         return self.round_trip_seconds + bits / 8.0 / self.bytes_per_second

@@ -24,7 +24,7 @@ from services.topology.domain.radio import Layout
 Floats = NDArray[np.float64]
 Picks = NDArray[np.bool_]
 
-NOBODY = -1
+NO_STATION = -1
 """The station of a device that no station serves."""
 
 
@@ -61,7 +61,7 @@ class Reward:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a decision: station and block per device (`NOBODY`, `UNSERVED`), violators per station, reward."""
+    """Result of a decision: station and block per device (`NO_STATION`, `UNSERVED`), violators per station, reward."""
 
     station: NDArray[np.int64]
     block: NDArray[np.int64]
@@ -70,7 +70,7 @@ class Outcome:
 
     @property
     def valid(self) -> bool:
-        """Nobody violates."""
+        """Whether no station violates its limits."""
         return not self.violators.any()
 
 
@@ -92,7 +92,7 @@ class Cells:
         if reward.scale * reward.data_weight * layout.tasks >= 1000.0:
             raise InvalidSchedule(
                 f"scale·κ·K is {reward.scale * reward.data_weight * layout.tasks:g}; keep it below 1000 (lower the "
-                "scale), or serving nobody costs as much as a violation"
+                "scale), or serving no device costs as much as a violation"
             )
         return cls(layout, reward, layout.handled(), layout.shares(), layout.samples(), layout.limits())
 
@@ -104,14 +104,14 @@ class Cells:
         best = np.where(picks & self.handled, delay.min(axis=2, initial=np.inf), np.inf)
         station = np.argmin(best, axis=0).astype(np.int64)
         candidates = (picks & self.handled).any(axis=0)
-        joined: NDArray[np.int64] = np.where(candidates, station, NOBODY)
+        joined: NDArray[np.int64] = np.where(candidates, station, NO_STATION)
         return joined
 
     def decide(self, delay: Floats, picks: Picks) -> Outcome:
         """Values one joint decision in one state. Exact; O(B · (U + R)³) at worst for the block allocations."""
         self._check(delay, picks)
         joined = self.join(delay, picks)
-        station = np.full(len(self.samples), NOBODY, dtype=np.int64)
+        station = np.full(len(self.samples), NO_STATION, dtype=np.int64)
         block = np.full(len(self.samples), UNSERVED, dtype=np.int64)
         violators = np.zeros(len(self.limits), dtype=np.int64)
         for b, limit in enumerate(self.limits):
@@ -129,7 +129,7 @@ class Cells:
         if reward.scope == "joint":
             if violators.any():
                 return -reward.violation(int(violators.sum()))
-            return nothing + self._worth(station != NOBODY)
+            return nothing + self._worth(station != NO_STATION)
         parts = (
             -reward.violation(int(violators[b])) if violators[b] else self._worth(station == b)
             for b in range(len(self.limits))
@@ -137,7 +137,7 @@ class Cells:
         return nothing + sum(parts)
 
     def _worth(self, served: NDArray[np.bool_]) -> float:
-        """scale·(κ Σ shares − dp) of one set of served devices; 0 for nobody."""
+        """scale·(κ Σ shares − dp) of one set of served devices; 0 for an empty set."""
         if not served.any():
             return 0.0
         noise = unbounded_noise(self.samples[served], self.reward.noise).value

@@ -16,7 +16,7 @@ from scipy.optimize import linear_sum_assignment
 from coterie.records.enums import ScheduleStatus
 from services.topology.domain.cell_noise import bounded_noise
 from services.topology.domain.radio import NO_TASK
-from services.topology.domain.scheduling import NOBODY, Cells, Floats, Outcome, Picks
+from services.topology.domain.scheduling import NO_STATION, Cells, Floats, Outcome, Picks
 
 DeviceStatus = Literal[
     "served", "no data", "no model", "no cell for its model", "out of range", "crowded out", "passed"
@@ -126,11 +126,11 @@ def _one_by_one(cells: Cells, delay: Floats, order: NDArray[np.int64], rng: np.r
 def _reasons(cells: Cells, delay: Floats, outcome: Outcome) -> tuple[DeviceStatus, ...]:
     admissible = _admissible(cells, delay)
     free = np.ones((delay.shape[0], delay.shape[2]), dtype=bool)
-    served = np.flatnonzero(outcome.station != NOBODY)
+    served = np.flatnonzero(outcome.station != NO_STATION)
     free[outcome.station[served], outcome.block[served]] = False
     reasons: list[DeviceStatus] = []
     for i, user in enumerate(cells.layout.users):
-        if outcome.station[i] != NOBODY:
+        if outcome.station[i] != NO_STATION:
             reasons.append("served")
         elif user.samples == 0:
             reasons.append("no data")

@@ -1,9 +1,9 @@
-"""Says whether a partition is stable, by its own payoff code: the only word about stability that is ever reported.
+"""Checks stability with separate payoff code; every report of stability comes from here.
 [SCFL] §V-B, Definition 10; spec §3.4, A16, A17.
 
-Unlike [SCFL], whose Theorem 3 claims that the algorithm always ends Nash-stable, nothing is claimed without this check:
-the theorem is false. Nothing here is shared with the formation except the trust and noise of a pair: values and
-payoffs are computed afresh from eqs (13)-(18), and the reason for skipping a cluster is a different one.
+Unlike [SCFL], whose Theorem 3 claims that the algorithm always ends in a Nash-stable partition, only this check
+establishes stability: the theorem is false. The check shares only the trust and noise of a pair with
+the formation: it computes values and payoffs again from eqs (13)-(18) and skips clusters for other reasons.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def blocking_move(
     """The most profitable move left in `partition`, or None: then it is stable.
 
     A move is a feasible transfer to another cluster, or to being alone, that pays the mover more by over 1e-9 and, with
-    `consent`, costs nobody in the target more than 1e-9 (individual stability, which is what [SCFL] Definition 10 with
+    `consent`, costs no member of the target more than 1e-9 (individual stability, which [SCFL] Definition 10 with
     eq (20) amounts to). Without `consent` the answer is about true Nash stability. Histories play no part. Equal gains:
     the smallest device, then the target with the smallest member, alone last. A stranger to its head gains infinitely.
 
@@ -89,16 +89,16 @@ def _survey(t, members, starts):  # type: ignore[no-untyped-def]  # numba types 
 
 @_jit
 def _scan(  # type: ignore[no-untyped-def]
-    t, members, starts, survey, consent, exhaustive, found
+    t, members, starts, survey, consent, exhaustive, survey_result
 ):
     """(next device, mover, target cluster or −1 for alone, gain) of the best move among devices from
-    `found[0]` on and the best so far.
+    `survey_result[0]` on and the best so far.
 
     The next device is the number of devices when all have been looked at, else the one whose trust row is missing.
     """
     size, clusters = len(members), len(starts) - 1
     label, received, linked, surplus = survey
-    start, mover, goal, best = found
+    start, mover, goal, best = survey_result
     quality, burden, lift = _sums(t, members, starts, linked)
     near = np.full(clusters, -1, np.int64)
     price, reward = t.price, t.reward
@@ -132,11 +132,11 @@ def _scan(  # type: ignore[no-untyped-def]
             if near[c] != n and t.component[group[0]] == t.component[n] and t.slot[n] < 0:
                 t.missing[0] = n
                 return n, before[0], before[1], before[2]
-            mine = _after_joining(t, group, n, received, now + best, consent)
-            if math.isnan(mine):
+            own_payoff = _after_joining(t, group, n, received, now + best, consent)
+            if math.isnan(own_payoff):
                 return n, before[0], before[1], before[2]
-            if mine - now > best:
-                mover, goal, best = n, c, mine - now
+            if own_payoff - now > best:
+                mover, goal, best = n, c, own_payoff - now
         if starts[mine_at + 1] - starts[mine_at] > 1 and alone - now > best:
             mover, goal, best = n, -1, alone - now
     return size, mover, goal, best
@@ -183,7 +183,7 @@ def _after_joining(t, group, n, received, floor, consent):  # type: ignore[no-un
 
 @_jit
 def _is_stranger(t, group, n):  # type: ignore[no-untyped-def]
-    """Whether n has no trust in the head of its own cluster: only then can a member lie in another component."""
+    """Whether n has no trust in the head of its cluster: only then can a member lie in another component."""
     for m in group:
         if t.component[m] != t.component[n]:
             return t.component[_central(t, group)[0]] != t.component[n]

@@ -2,7 +2,7 @@
 
     VDN:  θ_b ← θ_b − η ∇ (Q_b(s_b, a_b) + Σ_{j≠b} Q_j − R)²        IQL:  the same without the neighbours' values
 
-Of its neighbours a station is told the sum of the values they gave their own decisions, and nothing else: that is all
+Of its neighbours a station receives only the sum of the values they gave their own decisions: that is all
 the gradient of (Q_tot − R)² with respect to its own weights needs. That gradient is written out here: networks as small
 as these need no torch, which takes longer to load than a plan waits, and more memory than all else a station has.
 """
@@ -65,7 +65,7 @@ class StationNetwork:
     """The network of one station; `started` or `restored`. Weights have a policy's names and shapes, (1, ...) each."""
 
     def __init__(self, config: LearningConfig, features: int, idle: float, rng: np.random.Generator) -> None:
-        """idle: the value of serving nobody that a pointer network starts from, in rewards."""
+        """idle: initial value of serving no device in a pointer network, in rewards."""
         self.config, self.features = config, features
         self.is_pointer, width = config.head == "pointer", config.width
         self.weights: Arrays = _layers("element", (features, width, 1 if self.is_pointer else width), rng)
@@ -164,9 +164,9 @@ class StationNetwork:
 
     def learn(self, experience: Experience) -> None:
         """Remembers what came of a decision, and takes some steps on what it remembers."""
-        told = (experience.reward, experience.neighbours)
-        if not all(math.isfinite(value) for value in told):
-            raise InvalidTraining(f"a reward of {told[0]} beside values of {told[1]} teaches nothing")
+        returns = (experience.reward, experience.neighbours)
+        if not all(math.isfinite(value) for value in returns):
+            raise InvalidTraining(f"a reward of {returns[0]} beside values of {returns[1]} is not finite")
         self.remembered = [*self.remembered[1 - REMEMBERED :], experience]
         self.lessons += 1
         rng, unit = np.random.default_rng(self.lessons), self.config.reward_unit
@@ -219,10 +219,10 @@ def restored(tensors: Mapping[str, NDArray[Any]]) -> StationNetwork:
         if retained.keys() != arrays.keys() and (retained or part == "weights"):
             raise InvalidTraining(f"a checkpoint of a {network.config.head} network has {part} {sorted(arrays)}")
         arrays |= retained
-    for number, (limit, told) in enumerate(zip(meta.get("limits", ()), meta.get("told", ()), strict=True)):
+    for number, (limit, returns) in enumerate(zip(meta.get("limits", ()), meta.get("told", ()), strict=True)):
         seen = tensors_under(tensors, f"seen.{number}")
         sight = Sight(seen["view"], seen["worth"], seen["delay"], limit)
-        network.remembered.append(Experience(sight, seen["picks"], *told))
+        network.remembered.append(Experience(sight, seen["picks"], *returns))
     return network
 
 

@@ -52,7 +52,7 @@ MakePlanner: TypeAlias = Callable[..., Planner]
 
 
 def strangers_of(participants: Sequence[pb.Participant]) -> list[tuple[int, int]]:
-    """Pairs, by place among the participants, of whom one does not know the other: trust between them counts as 0."""
+    """Pairs of places of participants whose owners do not know each other: trust between them counts as 0."""
     places = {participant.device_id: place for place, participant in enumerate(participants)}
     return [
         (place, places[stranger])
@@ -63,7 +63,7 @@ def strangers_of(participants: Sequence[pb.Participant]) -> list[tuple[int, int]
 
 
 def alone_of(participants: Sequence[pb.Participant]) -> list[int]:
-    """Places of those with whom nobody is to be planned."""
+    """Places of the participants that join no cluster."""
     return [place for place, participant in enumerate(participants) if participant.unclustered]
 
 

@@ -63,21 +63,24 @@ class MeshInputs:
     @property
     def social(self) -> str:
         """What the social graph is made of, in words."""
-        told = self.settings
-        trust, related = f"trust of at least {told.trust_threshold:g}", f"relations ({', '.join(told.relations)})"
-        if not told.relations:
+        settings = self.settings
+        trust, related = (
+            f"trust of at least {settings.trust_threshold:g}",
+            f"relations ({', '.join(settings.relations)})",
+        )
+        if not settings.relations:
             return trust
-        if told.trust_suffices:
+        if settings.trust_suffices:
             return f"{related} or {trust}"
-        return f"{related} and {trust}" if told.relations_need_trust else related
+        return f"{related} and {trust}" if settings.relations_need_trust else related
 
     @property
     def basis(self) -> str:
         """Fingerprint; equal inputs give equal plans."""
-        told = hashlib.sha256(repr((self.ids, self.rules, self.settings.plan)).encode())
+        digest = hashlib.sha256(repr((self.ids, self.rules, self.settings.plan)).encode())
         for part in (self.network.trusted, self.network.link_seconds, self.network.batch_seconds, self.network.samples):
-            told.update(b"" if part is None else np.ascontiguousarray(part).tobytes())
-        return told.hexdigest()[:32]
+            digest.update(b"" if part is None else np.ascontiguousarray(part).tobytes())
+        return digest.hexdigest()[:32]
 
 
 async def gather_inputs(request: pb.MakePlanRequest, sources: Sources) -> MeshInputs:
@@ -100,7 +103,7 @@ async def gather_inputs(request: pb.MakePlanRequest, sources: Sources) -> MeshIn
     took = {pair: way.seconds for pair, way in measured.items()}
     seconds = link_seconds(devices, settings, took, request.model_bytes)
     if request.privacy == "none":
-        # Nobody adds noise, so only trusted links may carry anything.
+        # No device adds noise, so only trusted links may carry updates.
         seconds[~trusted] = np.inf
         np.fill_diagonal(seconds, 0.0)
     network = MeshNetwork.build(
@@ -129,7 +132,7 @@ def degree_cap(settings: MeshParameters, devices: int) -> int | None:
 
 def most_seconds(settings: MeshParameters, round_seconds: float) -> float | None:
     """How long a device may compute: what its wait for letters leaves of a round, so that one that says it is slow has
-    nobody miss the deadline. None where times are declared, which is no clock of this world."""
+    no device miss the deadline. None where times are declared, which follow no real clock."""
     if settings.times == "declared" or not round_seconds:
         return None
     return (1.0 - settings.wait_share) * round_seconds
@@ -197,12 +200,12 @@ def link_seconds(
     rates = np.array([_bits_per_second(device.capabilities, settings) for device in devices])
     seconds = (settings.message_bytes or model_bytes or PAPER_BYTES) * 8.0 / np.minimum.outer(rates, rates)
     if settings.times == "measured":
-        rows, told = {device.id: row for row, device in enumerate(devices)}, np.full_like(seconds, np.nan)
-        for (teller, other), value in measured.items():
-            if teller in rows and other in rows:
-                told[rows[teller], rows[other]] = value
-        slower = np.fmax(told, told.T)
-        seconds = np.where(np.isnan(told + told.T), np.fmax(seconds, slower), slower)
+        rows, reported = {device.id: row for row, device in enumerate(devices)}, np.full_like(seconds, np.nan)
+        for (reporter, other), value in measured.items():
+            if reporter in rows and other in rows:
+                reported[rows[reporter], rows[other]] = value
+        slower = np.fmax(reported, reported.T)
+        seconds = np.where(np.isnan(reported + reported.T), np.fmax(seconds, slower), slower)
     np.fill_diagonal(seconds, 0.0)
     return np.asarray(seconds, dtype=np.float64)
 

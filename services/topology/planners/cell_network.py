@@ -1,7 +1,7 @@
 """Registered cells and devices as the scheduler's radio network. [DPVD]
 
-Devices that have not chosen a model yet form a group of their own, numbered K after the models 0..K−1, which every cell
-serves: so the first rounds go by data share alone. A cell reaches no further than its registered radius.
+Devices that have not chosen a model yet form a separate group, numbered K after the models 0..K−1, which every cell
+serves, so data shares alone decide the first rounds. A cell reaches as far as its registered radius.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from services.topology.domain.radio import Layout, Station, User
 from services.topology.domain.scheduling import Cells, Floats, Reward
 
 MOST_SCALE, MOST_REWARD = 400.0, 900.0
-"""Reward units per objective unit, and what serving nobody may cost at most: below 1000, the least violation."""
+"""Reward units per objective unit, and largest cost of serving no device: below 1000, the least violation."""
 
 
 def network(
@@ -57,13 +57,13 @@ def reached(cells: Sequence[pb.Cell], layout: Layout) -> np.ndarray[tuple[int, .
 
 
 def layout_fingerprint(cells: Sequence[pb.Cell], models: int, radio: RadioParameters) -> str:
-    """What a policy is bound to: the cells as registered, the number of models and the channel."""
+    """Digest of the layout of a policy: the registered cells, the number of models and the channel."""
     channel = [getattr(radio, name) for name in RadioParameters.parameters()]
-    told = hashlib.sha256(f"{models} models, {channel}".encode())
+    digest = hashlib.sha256(f"{models} models, {channel}".encode())
     for cell in cells:
         data = cell.SerializeToString(deterministic=True)
-        told.update(len(data).to_bytes(4, "big") + data)
-    return told.hexdigest()
+        digest.update(len(data).to_bytes(4, "big") + data)
+    return digest.hexdigest()
 
 
 def population(cells: Sequence[pb.Cell], users: int, models: int, rng: np.random.Generator) -> list[User]:

@@ -1,9 +1,9 @@
-"""What stations that are processes of their own are asked for a round, and how far their answers are believed. [DPVD]
+"""Questions of a round to base stations that run as separate processes, and the checks of their answers. [DPVD]
 
 A station sees its own users: their delays to it, their samples as far as they count, and what registration makes common
 knowledge. It answers whom it serves, on which block, with how much noise, and the value it gives that. The planner does
 the same arithmetic for the set it names: an answer that breaks a limit, or adds another noise than the task's problem
-asks for, is no answer. Values go to the other stations as one sum, and decide nothing here.
+asks for, is not valid. Values go to the other stations as one sum, and decide nothing here.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Noise:
 
     @property
     def terms(self) -> pb.NoiseTerms:
-        """As a station is told."""
+        """As a message to a station."""
         w = self.weights
         return pb.NoiseTerms(
             clip=w.clip,
@@ -83,7 +83,7 @@ class Assembly:
         return np.flatnonzero(self.cells.handled[station])
 
     def observations(self, trained: Tensors | None, previous: pb.Plan | None) -> dict[int, pb.Observation]:
-        """What each station is told."""
+        """Observations by station."""
         prior: Prior = "plan" if trained is None else read_meta(trained)["config"]["prior"]
         views = Views.of(self.cells, prior, named=False)
         view = views.assemble(views.best(self.delay[None]))[0]
@@ -115,10 +115,10 @@ class Assembly:
         )
 
     def fault(self, station: int, decision: pb.StationDecision) -> str:
-        """Why a decision is no answer; empty where it is one."""
+        """Explain why a decision is not valid; empty where it is."""
         users = self.users(station)
         if any(not 0 <= user < len(users) for user in decision.users) or not _grows(decision.users):
-            return "it serves devices that are not its users"
+            return "it serves devices that are not its users; serve those of the observation"
         members = users[list(decision.users)]
         best = allocate_blocks(self.delay[station, members], float(self.cells.limits[station]))
         if best.served < len(members) or not self._carries(station, members, decision, best.total_delay):
@@ -144,13 +144,13 @@ class Assembly:
         return within and float(seconds.sum()) <= least * (1.0 + TOLERANCE)
 
     def _largest_value(self) -> float:
-        """What the team can win or lose at most."""
+        """Largest gain or loss of the team."""
         reward, users = self.cells.reward, max(len(self.cells.samples), 1)
         lost = max(reward.violation(users), reward.violation(1)) * len(self.stations)
         return 2.0 * (lost + reward.scale * reward.data_weight * self.cells.layout.tasks)
 
     def picks(self, decisions: Mapping[int, pb.StationDecision]) -> Picks:
-        """(station, device): whom the stations serve."""
+        """(station, device): whether the station serves the device."""
         result = np.zeros(self.cells.handled.shape, dtype=bool)
         for station, decision in decisions.items():
             result[station, self.users(station)[list(decision.users)]] = True
@@ -160,7 +160,7 @@ class Assembly:
 async def ask_all(
     assembly: Assembly, desk: Stations, observations: Mapping[int, pb.Observation]
 ) -> tuple[dict[int, pb.StationDecision], dict[int, str]]:
-    """Sound decisions by station, and why others gave none."""
+    """Ask all stations; return valid decisions by station, and reasons of the others."""
 
     async def ask(station: int, observation: pb.Observation) -> pb.StationDecision | str:
         question = pb.StationQuestion(observation=observation)
@@ -171,20 +171,20 @@ async def ask_all(
         decision = pb.StationDecision.FromString(answer)
         return assembly.fault(station, decision) or decision
 
-    told = dict(zip(observations, await asyncio.gather(*(ask(*item) for item in observations.items())), strict=True))
-    decisions = {station: answer for station, answer in told.items() if isinstance(answer, pb.StationDecision)}
-    return decisions, {station: answer for station, answer in told.items() if isinstance(answer, str)}
+    answers = dict(zip(observations, await asyncio.gather(*(ask(*item) for item in observations.items())), strict=True))
+    decisions = {station: answer for station, answer in answers.items() if isinstance(answer, pb.StationDecision)}
+    return decisions, {station: answer for station, answer in answers.items() if isinstance(answer, str)}
 
 
 def _lesson(previous: pb.Plan | None, policy: str, cell_id: str) -> pb.Lesson | None:
-    """What came of the decision before, for a station that took part in it."""
+    """Outcome of the previous decision, for a station that took part in it."""
     if previous is None or previous.cell_details.policy != policy:
         return None
     details = previous.cell_details
     if cell_id not in details.q_values:
         return None
     others = math.fsum(value for cell, value in details.q_values.items() if cell != cell_id)
-    # What their own decision was worth, also where the round went by another.
+    # Reward of the stations' own decision, also where the round used another one.
     reward = details.decided_reward if details.instead else details.reward
     return pb.Lesson(round=details.round, reward=reward, neighbours=others)
 
@@ -193,6 +193,6 @@ def _grows(numbers: Sequence[int]) -> bool:
     return all(a < b for a, b in pairwise(numbers))
 
 
-def _alike(told: Sequence[float], own: Floats) -> bool:
-    result = np.array(told, dtype=float)
+def _alike(received: Sequence[float], own: Floats) -> bool:
+    result = np.array(received, dtype=float)
     return result.shape == own.shape and bool(np.allclose(result, own, rtol=TOLERANCE, atol=0.0))

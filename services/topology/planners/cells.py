@@ -1,7 +1,7 @@
 """Cells: each round base stations serve some devices, on which block and with how much noise. [DPVD]
 
 [DPVD] "Optimizing Communication and Device Clustering for Clustered Federated Learning with Differential Privacy".
-The noise problem speaks of σ, the deviation of noise on a mean of X clipped gradients; an assignment's multiplier z is the
+The noise problem has σ, the deviation of noise on a mean of X clipped gradients; an assignment's multiplier z is the
 deviation of noise on their *sum* over the clip norm M, so z = σ X / M and ρ = 2 (M / (X σ))² = 2 / z². When a whole
 device is to be hidden, its one clipped update is what is released: X = 1 in the noise problem.
 """
@@ -30,7 +30,7 @@ from services.topology.domain.cell_checkpoints import read_meta
 from services.topology.domain.cell_noise import NoiseWeights
 from services.topology.domain.radio import User, draw_delays, measured_delays
 from services.topology.domain.records import MeasuredWay
-from services.topology.domain.scheduling import NOBODY, Cells, Floats, Picks
+from services.topology.domain.scheduling import NO_STATION, Cells, Floats, Picks
 from services.topology.domain.scheduling_policies import Schedule, at_random, greedy, matching, schedule
 from services.topology.errors import CannotPlan, NoCells
 from services.topology.planners.base import Sources, parameters_of
@@ -44,10 +44,10 @@ from services.topology.usecases.stations import Stations
 
 BY_HAND = ("matching", "greedy", "random")
 QUICK, FEW = (*BY_HAND, "stations"), 100
-"""Policies that schedule so many devices in moments; others, and more devices, are planned in a worker."""
+"""Policies that schedule this many devices within milliseconds; a worker plans the rest."""
 MOST_WAITED = 5
 """Rounds in a row a policy may leave out a device that some cell could serve; then the round goes by `matching`. So
-does one in which it serves less than half as many as `matching`: a station that lies or learned badly stops nobody."""
+does one in which it serves less than half as many as `matching`: a station that lies excludes no device."""
 PRIVACIES = ("none", "uniform", "optimised")
 
 
@@ -105,7 +105,7 @@ class CellsPlanner:
             previous = await plans.find(tx, request.task_id)
             measured = await links.of_task(tx, request.task_id) if settings.times == "measured" else {}
         if not cells:
-            raise NoCells("no cell is registered, so nobody can be served; put one with PUT /v1/cells/{id}")
+            raise NoCells("no cell is registered, so no device can be served; register one with PUT /v1/cells/{id}")
         ids = [participant.device_id for participant in request.participants]
         reply = await sources.registry.GetDevices(trust_pb2.GetDevicesRequest(device_ids=ids))
         models = max(request.models, 1)
@@ -135,15 +135,15 @@ class CellsPlanner:
         assembly = await asyncio.to_thread(assemble, request, given)
         if not assembly.cells.layout.users:
             return given
-        told = await asyncio.to_thread(assembly.observations, given.policy, previous)
-        asked = {b: seen for b, seen in told.items() if seen.users and given.cells[b].id in given.serving}
+        observations = await asyncio.to_thread(assembly.observations, given.policy, previous)
+        asked = {b: seen for b, seen in observations.items() if seen.users and given.cells[b].id in given.serving}
         decisions, faults = await ask_all(assembly, self._stations, asked)
         lost = {given.cells[b].id: why for b, why in faults.items()}
         return dataclasses.replace(given, decisions=decisions, lost={**given.lost, **lost})
 
     @staticmethod
     def plan(request: pb.MakePlanRequest, gathered: CellInputs, previous: pb.Plan | None) -> pb.Plan:
-        """One round's schedule: an assignment "solo" for everybody served, "idle" with the reason for the others."""
+        """One round's schedule: an assignment "solo" for the served devices, "idle" with the reason for the others."""
         parameters = parameters_of(request)
         settings = read(CellsParameters, parameters)
         placed = _placed(request, gathered)
@@ -151,13 +151,13 @@ class CellsPlanner:
         cells, delay = assembly.cells, assembly.delay
         waited = rounds_waited(previous)
         chosen = _scheduled(assembly, gathered, settings, placed, waited)
-        result = chosen.found
+        result = chosen.result
         noise = _noise(request, parameters, assembly, result)
         # What is not hidden by noise is for the platform's eyes alone.
-        told = ScheduledRound(gathered.cells, cells, delay, result, noise)
+        scheduled = ScheduledRound(gathered.cells, cells, delay, result, noise)
         if result.status is ScheduleStatus.EMPTY:
-            raise CannotPlan(told.nobody(len(request.participants)))
-        assignments = {p.device_id: told.assignment(i, p.device_id) for i, p in enumerate(placed)}
+            raise CannotPlan(scheduled.explain_empty(len(request.participants)))
+        assignments = {p.device_id: scheduled.assignment(i, p.device_id) for i, p in enumerate(placed)}
         waiting = {
             d: waited.get(d, 0) + 1 for d, assignment in assignments.items() if assignment.role == words.ROLE_IDLE
         }
@@ -166,17 +166,24 @@ class CellsPlanner:
         return pb.Plan(
             assignments=[assignments.get(p.device_id) or unplaced(p.device_id) for p in request.participants],
             round_seconds=max(assignment.upload_seconds for assignment in assignments.values()),
-            cell_details=_details(gathered, settings, told=told, request=request, waiting=waiting, chosen=chosen),
+            cell_details=_details(
+                gathered,
+                settings,
+                scheduled=scheduled,
+                request=request,
+                waiting=waiting,
+                chosen=chosen,
+            ),
         )
 
 
 def _taken(
     measured: Mapping[tuple[str, str], MeasuredWay], waited: Mapping[str, int], bits: float
 ) -> dict[tuple[str, str], float]:
-    """Seconds of an upload by (cell, device), of what devices told.
+    """Seconds of an upload by (cell, device), of what devices scheduled.
 
-    Who waited for MOST_WAITED rounds measures anew: a device that is not served cannot correct what one slow upload
-    once told.
+    Who waited for MOST_WAITED rounds measures again: a device that is not served cannot correct what one slow upload
+    once scheduled.
     """
     return {
         (cell, device): way.upload_seconds(bits)
@@ -191,7 +198,7 @@ def noise_weights(privacy: OptimisedPrivacy) -> NoiseWeights:
 
 
 def assemble(request: pb.MakePlanRequest, given: CellInputs) -> Assembly:
-    """The round's devices, cells and delays; the same whoever decides."""
+    """The round's devices, cells and delays; the same for every policy."""
     parameters = parameters_of(request)
     settings = read(CellsParameters, parameters)
     placed = _placed(request, given)
@@ -202,7 +209,7 @@ def assemble(request: pb.MakePlanRequest, given: CellInputs) -> Assembly:
     cells = network(given.cells, users, given.models, settings, weights=weights, fixed_penalty=fixed)
     cells = dataclasses.replace(cells, handled=cells.handled & given.usable[:, None])
     delay = draw_delays(cells.layout, np.random.default_rng([settings.seed, request.round]), 1)[0]
-    told = {
+    measured = {
         (b, i): given.measured[cell.id, p.device_id]
         for b, cell in enumerate(given.cells)
         for i, p in enumerate(placed)
@@ -213,7 +220,7 @@ def assemble(request: pb.MakePlanRequest, given: CellInputs) -> Assembly:
         by_example = request.privacy_unit == words.PRIVACY_UNIT_EXAMPLE
         counted = cells.samples if by_example else np.ones_like(cells.samples)
         noise = Noise(noise_weights(privacy), counted, privacy.most_budget, privacy.least_budget)
-    delay = measured_delays(cells.layout, delay, told)
+    delay = measured_delays(cells.layout, delay, measured)
     return Assembly(
         task_id=request.task_id,
         round=request.round,
@@ -231,14 +238,14 @@ def _placed(request: pb.MakePlanRequest, given: CellInputs) -> list[pb.Participa
     return [p for p in request.participants if given.devices[p.device_id].HasField("location")]
 
 
-def _noise(request: pb.MakePlanRequest, parameters: dict[str, Any], assembly: Assembly, found: Schedule) -> Floats:
+def _noise(request: pb.MakePlanRequest, parameters: dict[str, Any], assembly: Assembly, plan: Schedule) -> Floats:
     """Noise multiplier of every device; 0 for those not served. Each cell solves its own problem."""
     if assembly.noise is None:
         uniform = read(UniformPrivacy, parameters) if request.privacy == "uniform" else None
-        return np.where(found.station != NOBODY, uniform.multiplier() if uniform else 0.0, 0.0)
-    answer = np.zeros(len(found.station))
+        return np.where(plan.station != NO_STATION, uniform.multiplier() if uniform else 0.0, 0.0)
+    answer = np.zeros(len(plan.station))
     for b in range(len(assembly.stations)):
-        members = np.flatnonzero(found.station == b)
+        members = np.flatnonzero(plan.station == b)
         if members.size:
             answer[members] = assembly.noise.multipliers(members)
     return answer
@@ -260,7 +267,7 @@ def _user(participant: pb.Participant, given: CellInputs) -> User:
 class Chosen:
     """A round's schedule. decided_reward: of the policy's own decision.  instead: why that is not followed."""
 
-    found: Schedule
+    result: Schedule
     decided_reward: float
     instead: str = ""
 
@@ -272,7 +279,7 @@ def _scheduled(
     placed: list[pb.Participant],
     waited: Mapping[str, int],
 ) -> Chosen:
-    """The policy's schedule; `matching` where what was learned leaves somebody out for long, or most of the devices."""
+    """The policy's schedule; `matching` where it leaves a device out for many rounds, or most of the devices."""
     cells, delay = assembly.cells, assembly.delay
     rounds = np.array([waited.get(p.device_id, 0) for p in placed])
     eager = dataclasses.replace(cells, shares=cells.shares * (1.0 + settings.fairness * rounds))
@@ -284,14 +291,14 @@ def _scheduled(
     reachable = (cells.handled & (delay.min(axis=2, initial=np.inf) <= cells.limits[:, None])).any(axis=0)
     if (reachable & (rounds >= MOST_WAITED)).any():
         return Chosen(best, result.reward, f"a device that a cell could serve waited for {MOST_WAITED} rounds")
-    served, could = (int((item.station != NOBODY).sum()) for item in (result, best))
+    served, could = (int((item.station != NO_STATION).sum()) for item in (result, best))
     if 2 * served < could:
         return Chosen(best, result.reward, f"it serves {served} of {could} devices that blocks would carry")
     return Chosen(result, result.reward)
 
 
 def _learned_picks(assembly: Assembly, given: CellInputs) -> Picks | None:
-    """(station, device): whom stations or a trained policy serve; None where nobody learned anything."""
+    """(station, device): whom stations or a trained policy serve; None without either."""
     if given.decisions:
         return assembly.picks(given.decisions)
     if given.policy is None:
@@ -313,25 +320,25 @@ def _picks_by_hand(eager: Cells, assembly: Assembly, settings: CellsParameters) 
 def _details(
     given: CellInputs,
     settings: CellsParameters,
-    told: ScheduledRound,
+    scheduled: ScheduledRound,
     request: pb.MakePlanRequest,
     waiting: dict[str, int],
     chosen: Chosen,
 ) -> pb.CellDetails:
     """What else people may ask: the policy, what its decision is worth beside `matching`, and each cell's load."""
-    best = told.found
+    best = scheduled.schedule
     if settings.policy != "matching":
-        best = schedule(told.cells, told.delay, matching(told.cells, told.delay))
+        best = schedule(scheduled.cells, scheduled.delay, matching(scheduled.cells, scheduled.delay))
     return pb.CellDetails(
         policy=settings.policy,
         layout=given.layout,
-        status=number(told.found.status),
-        reward=told.found.reward,
+        status=number(scheduled.schedule.status),
+        reward=scheduled.schedule.reward,
         matching_reward=best.reward,
         round=request.round,
         models={p.device_id: p.model_index for p in request.participants},
         cells=[
-            pb.CellLoad(id=cell.id, blocks=cell.blocks, served=int((told.found.station == b).sum()))
+            pb.CellLoad(id=cell.id, blocks=cell.blocks, served=int((scheduled.schedule.station == b).sum()))
             for b, cell in enumerate(given.cells)
         ],
         waited=waiting,

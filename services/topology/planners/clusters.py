@@ -3,8 +3,8 @@ Learning", §IV-V.
 
 Devices form clusters by the coalition game of `domain.formation`; within a cluster members send their update to the
 head, raw when they trust it enough and noised otherwise, and a device alone adds the most noise. A plan starts from the
-previous one: while the independent checker still calls its clusters stable nothing moves, and assignments change only when
-somebody's noise does.
+previous one: while the independent checker calls its clusters stable no device moves, and assignments change only with
+the noise of a device.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from services.topology.domain.formation import Formation, form
 from services.topology.domain.quality import Floats, InvalidQualityModel, Measurement, QualityModel, refit
 from services.topology.domain.stability import blocking_move
 from services.topology.errors import CannotPlan
-from services.topology.planners import formation_messages as told
+from services.topology.planners import formation_messages as messages
 from services.topology.planners.base import Sources, alone_of, parameters_of, strangers_of
 from services.topology.store import plans
 from services.trust.domain.graph import TrustGraph
@@ -45,7 +45,7 @@ class Rules:
     clusters: ClusterParameters
     quality: QualityModel
     uniform: float | None
-    """Everybody's noise multiplier when it does not follow from trust: 0 for privacy "none"."""
+    """Noise multiplier of all devices when it does not follow from trust: 0 for privacy "none"."""
 
     @classmethod
     def read(cls, privacy: str, parameters: dict[str, Any]) -> Rules:
@@ -94,9 +94,9 @@ class Rules:
         return replace(self, quality=result.model), fit
 
     def game(self, trust: Matrix, non_iid: list[float]) -> Game:
-        """The game these rules make of trust; devices that declare no γ get the task's, and nobody gets more.
+        """The game these rules make of trust; devices that declare no γ get the task's, which is also the maximum.
 
-        A larger γ means a better quality, which is weight and pay, and nobody can check it: so the task's is the most.
+        A larger γ means a better quality, hence more weight and pay, and the platform cannot check it.
         """
         chosen = self.clusters
         game_parameters = GameParameters(
@@ -117,7 +117,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class ClusterInputs:
     """What clusters are planned from: trust, in order of device id, and the clusters a first plan begins with, Φ(0)."""
 
     trust: Matrix
@@ -138,7 +138,7 @@ class ClustersPlanner:
         """Always: it searches."""
         return True
 
-    async def gather(self, request: pb.MakePlanRequest, sources: Sources) -> Gathered:
+    async def gather(self, request: pb.MakePlanRequest, sources: Sources) -> ClusterInputs:
         """Trust among the participants, through whomever it leads, and where the first plan begins."""
         participants = sorted(request.participants, key=lambda participant: participant.device_id)
         ids = [participant.device_id for participant in participants]
@@ -152,22 +152,24 @@ class ClustersPlanner:
         if rules.clusters.start_from:
             async with sources.database.reading() as tx:
                 earlier = await plans.find(tx, rules.clusters.start_from)
-        start = told.groups_of(earlier) if earlier is not None else []
+        start = messages.groups_of(earlier) if earlier is not None else []
         measured = await _measured(request.measured, sources) if rules.clusters.quality == "fitted" else []
-        return Gathered(matrix.without(strangers_of(participants), alone_of(participants)), start, measured)
+        return ClusterInputs(matrix.without(strangers_of(participants), alone_of(participants)), start, measured)
 
     @staticmethod
-    def plan(request: pb.MakePlanRequest, gathered: Gathered, previous: pb.Plan | None) -> pb.Plan:
+    def plan(request: pb.MakePlanRequest, gathered: ClusterInputs, previous: pb.Plan | None) -> pb.Plan:
         participants = sorted(request.participants, key=lambda participant: participant.device_id)
         ids = [participant.device_id for participant in participants]
         rules, fit = Rules.read(request.privacy, parameters_of(request)).fitted(gathered.measured)
         game = rules.game(gathered.trust, [participant.non_iid for participant in participants])
-        before = told.groups_of(previous) if previous is not None and request.keep_if_stable else []
+        before = messages.groups_of(previous) if previous is not None and request.keep_if_stable else []
         formation, retained = _formed(rules.clusters, game, before, gathered.start if previous is None else [], ids)
         fresh = pb.Plan(
-            assignments=told.assignments(game, formation, ids, *_protection(rules, game, formation)),
-            cluster_details=told.details(game, formation, ids, kept=retained, absent=_absent(before, ids), fit=fit),
-            game_parameters=told.stakes(game),
+            assignments=messages.assignments(game, formation, ids, *_protection(rules, game, formation)),
+            cluster_details=messages.details(
+                game, formation, ids, retained=retained, absent=_absent(before, ids), fit=fit
+            ),
+            game_parameters=messages.game_parameters(game),
         )
         if previous is not None and retained and _much_alike(fresh, previous, rules.clusters.noise_tolerance):
             return pb.Plan(
@@ -224,7 +226,7 @@ def _absent(groups: list[list[str]], ids: list[str]) -> list[list[str]]:
 
 
 def _protection(rules: Rules, game: Game, formation: Formation) -> tuple[Floats, Floats, Floats]:
-    """Noise, quality and quality alone of everybody: the game's when noise follows from trust, else by the task's one
+    """Noise, quality and solo quality of all devices: the game's when noise follows from trust, else by the task's one
     noise for all."""
     if rules.uniform is None:
         return formation.noise, formation.quality, rules.quality.quality(rules.quality.noise_max, game.non_iid)

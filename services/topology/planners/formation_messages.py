@@ -60,7 +60,7 @@ def _role(*, together: bool, is_head: bool) -> words.Role.ValueType:
     return words.ROLE_HEAD if is_head else words.ROLE_MEMBER
 
 
-def stakes(game: Game) -> pb.GameParameters:
+def game_parameters(game: Game) -> pb.GameParameters:
     """What the plan was played for."""
     played = game.game_parameters
     return pb.GameParameters(price=played.price, member_cost=played.member_cost, head_reward=played.head_reward)
@@ -71,7 +71,7 @@ def details(
     formation: Formation,
     ids: list[str],
     *,
-    kept: bool,
+    retained: bool,
     absent: list[list[str]],
     fit: pb.QualityFit | None = None,
 ) -> pb.ClusterDetails:
@@ -81,7 +81,7 @@ def details(
     return pb.ClusterDetails(
         stable=formation.stable,
         converged=formation.converged,
-        kept=kept,
+        retained=retained,
         iterations=formation.iterations,
         restarts=formation.restarts,
         searched=formation.searched,
@@ -101,7 +101,7 @@ def details(
         blocking=None if blocking is None else pb.Move(**_move(blocking, ids)),
         mean_payoff=float(formation.payoff.mean()),
         mean_solo_payoff=math.fsum(alone) / len(alone),
-        game_parameters=stakes(game),
+        game_parameters=game_parameters(game),
         solo_payoffs=dict(zip(ids, alone, strict=True)),
         absent=[pb.DeviceList(items=group) for group in absent],
         fit=fit,
@@ -109,7 +109,7 @@ def details(
 
 
 def _move(move: Transfer | BlockingMove, ids: list[str]) -> dict[str, Any]:
-    """Fields of a move; a device that was a stranger to its head gains without bound, which is no number."""
+    """Fields of a move; a device that was a stranger to its head gains without bound, which JSON cannot represent."""
     return {
         "device": ids[move.device],
         "from": [ids[other] for other in move.source],
@@ -134,7 +134,7 @@ def _because(game: Game, formation: Formation, ids: list[str], cluster: Cluster,
 
 
 def _elsewhere(game: Game, formation: Formation, ids: list[str], cluster: Cluster, device: int, payoff: float) -> str:
-    """Why the device is in no other cluster: nobody there it knows, refused, or paid less."""
+    """Why the device is in no other cluster: its members are strangers, refuse it, or it would earn less."""
     if game.size > _EXPLAINED_UP_TO:
         return "no other cluster pays it more" if formation.stable else "see the blocking move for what is left"
     neighbours = set(game.graph.neighbours(device)[0].tolist())

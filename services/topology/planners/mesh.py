@@ -32,7 +32,7 @@ class MeshPlanner:
         return checked_parameters(privacy, parameters)
 
     def is_slow(self, devices: int, parameters: dict[str, Any]) -> bool:
-        """Always: it searches."""
+        """Always: the planner searches."""
         return True
 
     async def gather(self, request: pb.MakePlanRequest, sources: Sources) -> MeshInputs:
@@ -43,7 +43,7 @@ class MeshPlanner:
     def plan(request: pb.MakePlanRequest, gathered: MeshInputs, previous: pb.Plan | None) -> pb.Plan:
         """Plan by BeTTa, or keep the previous plan while it is safe and a new one would gain little.
 
-        A first plan needs a social graph that connects everybody. Later, when a device is gone and trust no longer
+        A first plan needs a social graph that connects all devices. Later, when a device is gone and trust no longer
         connects the rest, the parts are joined by their fastest links; both ends of such a link add noise. When devices
         came, went or lost trust, the links that still hold are kept unless a whole new plan gains `replan_gain`. Where
         the links stand, batches follow what devices have by now and how fast they are.
@@ -58,7 +58,7 @@ class MeshPlanner:
             standing = _standing(previous, gathered, result)
             if standing is not None and not _is_news(previous, gathered, standing):
                 return previous
-            result = standing or _mended(previous, gathered, bridges, result)
+            result = standing or _repair(previous, gathered, bridges, result)
         return _message(gathered, result, bridges)
 
 
@@ -151,9 +151,9 @@ def _basis_of(plan: pb.Plan) -> str:
     return plan.mesh_details.basis
 
 
-def _standing(previous: pb.Plan, given: MeshInputs, found: MeshPlan) -> MeshPlan | None:
+def _standing(previous: pb.Plan, given: MeshInputs, chosen_plan: MeshPlan) -> MeshPlan | None:
     """The old links as things are now; None unless devices and who adds noise are the same and they are nearly as fast
-    as the plan found."""
+    as the plan chosen_plan."""
     rows = {device_id: row for row, device_id in enumerate(given.ids)}
     if {assignment.device_id for assignment in previous.assignments} != rows.keys():
         return None
@@ -167,7 +167,7 @@ def _standing(previous: pb.Plan, given: MeshInputs, found: MeshPlan) -> MeshPlan
     ):
         return None
     gain = 1.0 - given.settings.replan_gain
-    if found.figures.pseudo_training_time < gain * standing.figures.pseudo_training_time:
+    if chosen_plan.figures.pseudo_training_time < gain * standing.figures.pseudo_training_time:
         return None
     return _with_reasons(previous, given, standing)
 
@@ -175,30 +175,34 @@ def _standing(previous: pb.Plan, given: MeshInputs, found: MeshPlan) -> MeshPlan
 def _is_news(previous: pb.Plan, given: MeshInputs, standing: MeshPlan) -> bool:
     """Whether old links that stand are trusted otherwise than they were, or a batch has changed by `replan_gain`."""
     held = {assignment.device_id: assignment.batch_size for assignment in previous.assignments}
-    before = np.array([held[device_id] for device_id in given.ids])
-    if (np.abs(standing.batch_sizes - before) > given.settings.replan_gain * before).any():
+    batches = np.array([held[device_id] for device_id in given.ids])
+    if (np.abs(standing.batch_sizes - batches) > given.settings.replan_gain * batches).any():
         return True
-    told = {frozenset((s.device_id, n.device_id)): n.trusted for s in previous.assignments for n in s.neighbours}
-    return any(told[frozenset((given.ids[x.first], given.ids[x.second]))] != x.trusted for x in standing.links)
+    trusted_before = {
+        frozenset((s.device_id, n.device_id)): n.trusted for s in previous.assignments for n in s.neighbours
+    }
+    return any(
+        trusted_before[frozenset((given.ids[x.first], given.ids[x.second]))] != x.trusted for x in standing.links
+    )
 
 
 def _with_reasons(previous: pb.Plan, given: MeshInputs, plan: MeshPlan) -> MeshPlan:
     """The plan with those of its links that it has from the previous one in their order and with their reasons."""
     left = {frozenset((given.ids[link.first], given.ids[link.second])): link for link in plan.links}
     retained = []
-    for told in previous.mesh_details.links:
-        link = left.pop(frozenset(told.between), None)
+    for old in previous.mesh_details.links:
+        link = left.pop(frozenset(old.between), None)
         if link is not None:
-            score = told.score if told.HasField("score") else None
-            retained.append(dataclasses.replace(link, step=cast(Step, told.step), score=score))
+            score = old.score if old.HasField("score") else None
+            retained.append(dataclasses.replace(link, step=cast(Step, old.step), score=score))
     return dataclasses.replace(plan, links=(*retained, *left.values()))
 
 
-def _mended(previous: pb.Plan, given: MeshInputs, bridges: list[Pair], found: MeshPlan) -> MeshPlan:
-    """The previous plan mended, unless a whole new one gains `replan_gain` or mending is not possible.
+def _repair(previous: pb.Plan, given: MeshInputs, bridges: list[Pair], chosen_plan: MeshPlan) -> MeshPlan:
+    """Repair the previous plan, unless a whole new one gains `replan_gain` or a repair is not possible.
 
-    Links stay whose ends are both there and trust each other no less than they did; what then falls apart, and whoever
-    is new, is joined by the fastest links that are trusted or bridge.
+    Links stay whose ends both take part and trust each other at least as before. The fastest trusted links or bridges
+    join the remaining parts and new devices.
     """
     network, rows = given.network, {device_id: row for row, device_id in enumerate(given.ids)}
     adjacency = np.zeros((network.devices, network.devices), dtype=bool)
@@ -217,33 +221,33 @@ def _mended(previous: pb.Plan, given: MeshInputs, bridges: list[Pair], found: Me
         adjacency[i, j] = adjacency[j, i] = True
     cap = given.rules.max_degree
     if len(joints) < len(parts) - 1 or (cap is not None and adjacency.sum(axis=1).max(initial=0) > cap):
-        return found
-    mended = evaluate_links(network, given.rules, [(int(i), int(j)) for i, j in np.argwhere(np.triu(adjacency))])
+        return chosen_plan
+    repaired = evaluate_links(network, given.rules, [(int(i), int(j)) for i, j in np.argwhere(np.triu(adjacency))])
     gain = 1.0 - given.settings.replan_gain
-    worth = found.figures.pseudo_training_time >= gain * mended.figures.pseudo_training_time
-    return _with_reasons(previous, given, mended) if worth else found
+    worth = chosen_plan.figures.pseudo_training_time >= gain * repaired.figures.pseudo_training_time
+    return _with_reasons(previous, given, repaired) if worth else chosen_plan
 
 
 # --- the plan as a message --------------------------------------------------------------------------------------------
 
 
-def _message(given: MeshInputs, found: MeshPlan, bridges: list[Pair]) -> pb.Plan:
-    assignments = [_assignment(given, found, device) for device in range(given.network.devices)]
-    details = _details(given, found, bridges)
-    return pb.Plan(assignments=assignments, round_seconds=found.figures.local_iterate, mesh_details=details)
+def _message(given: MeshInputs, chosen_plan: MeshPlan, bridges: list[Pair]) -> pb.Plan:
+    assignments = [_assignment(given, chosen_plan, device) for device in range(given.network.devices)]
+    details = _details(given, chosen_plan, bridges)
+    return pb.Plan(assignments=assignments, round_seconds=chosen_plan.figures.local_iterate, mesh_details=details)
 
 
-def _assignment(given: MeshInputs, found: MeshPlan, device: int) -> pb.Assignment:
-    mixing = found.figures.mixing
-    own = [link for link in found.links if device in (link.first, link.second)]
+def _assignment(given: MeshInputs, chosen_plan: MeshPlan, device: int) -> pb.Assignment:
+    mixing = chosen_plan.figures.mixing
+    own = [link for link in chosen_plan.links if device in (link.first, link.second)]
     others = {link.second if link.first == device else link.first: link for link in own}
-    noised = device in found.dp_devices
+    noised = device in chosen_plan.dp_devices
     return pb.Assignment(
         device_id=given.ids[device],
         role=words.ROLE_PEER,
         group=-1,
         block=-1,
-        batch_size=int(min(found.batch_sizes[device], np.iinfo(np.int32).max)),
+        batch_size=int(min(chosen_plan.batch_sizes[device], np.iinfo(np.int32).max)),
         neighbours=[
             pb.Neighbour(
                 device_id=given.ids[other],
@@ -268,9 +272,9 @@ def _because(given: MeshInputs, others: dict[int, PlannedLink], noised: bool) ->
     return f"exchanges with {links}{more}; {why}"
 
 
-def _details(given: MeshInputs, found: MeshPlan, bridges: list[Pair]) -> pb.MeshDetails:
+def _details(given: MeshInputs, chosen_plan: MeshPlan, bridges: list[Pair]) -> pb.MeshDetails:
     """Why this plan: each link with its step and score, the quantities of [BETTA] (13), and what else was possible."""
-    network, figures = given.network, found.figures
+    network, figures = given.network, chosen_plan.figures
     links = [
         pb.PlannedLink(
             between=[given.ids[link.first], given.ids[link.second]],
@@ -279,25 +283,25 @@ def _details(given: MeshInputs, found: MeshPlan, bridges: list[Pair]) -> pb.Mesh
             trusted=link.trusted,
             seconds=float(network.link_seconds[link.first, link.second]),
         )
-        for link in found.links
+        for link in chosen_plan.links
     ]
     return pb.MeshDetails(
         basis=given.basis,
         names=dict(zip(given.ids, given.names, strict=True)),
         links=links,
         bridges=[pb.DeviceList(items=[given.ids[i], given.ids[j]]) for i, j in bridges],
-        dp_budget=found.dp_budget,
-        noised=[given.ids[device] for device in found.dp_devices],
+        dp_budget=chosen_plan.dp_budget,
+        noised=[given.ids[device] for device in chosen_plan.dp_devices],
         hitting_time=figures.hitting_time,
         spectral_gap=figures.spectral_gap,
         pseudo_training_time=figures.pseudo_training_time,
         transfers=given.rules.transfers,
         epsilon=given.rules.epsilon,
-        baselines=baseline_figures(given, found),
+        baselines=baseline_figures(given, chosen_plan),
     )
 
 
-def baseline_figures(given: MeshInputs, found: MeshPlan) -> dict[str, pb.MeshBaseline]:
+def baseline_figures(given: MeshInputs, chosen_plan: MeshPlan) -> dict[str, pb.MeshBaseline]:
     """Round seconds, pseudo training time and noisy devices of the plain topologies, and why the plan is not one of
     them; those impossible are left out."""
     network = given.network
@@ -308,35 +312,35 @@ def baseline_figures(given: MeshInputs, found: MeshPlan) -> dict[str, pb.MeshBas
         "ring": ring_links(network.devices),
         "complete": complete_links(network.devices),
     }
-    told = {}
+    baselines = {}
     for name, links in topologies.items():
         try:
             plan = evaluate_links(network, given.rules, links)
         except (NotConnected, BadMeshInput):
             continue
-        told[name] = pb.MeshBaseline(
+        baselines[name] = pb.MeshBaseline(
             round_seconds=plan.figures.local_iterate,
             pseudo_training_time=plan.figures.pseudo_training_time,
             noised=float(len(plan.dp_devices)),
-            why_not=why_not(given, found, plan),
+            why_not=why_not(given, chosen_plan, plan),
         )
-    return told
+    return baselines
 
 
-def why_not(given: MeshInputs, found: MeshPlan, other: MeshPlan) -> str:
-    """Why the plan found was chosen and not another topology."""
+def why_not(given: MeshInputs, chosen_plan: MeshPlan, other: MeshPlan) -> str:
+    """Why the plan chosen_plan was chosen and not another topology."""
     ends = Counter(device for link in other.links for device in (link.first, link.second))
     most, cap = max(ends.values(), default=0), given.rules.max_degree
     reasons = []
     if cap is not None and most > cap:
         reasons.append(f"a device would have {most} neighbours, and at most {cap} are allowed (max_degree)")
-    if len(other.dp_devices) > len(found.dp_devices):
-        reasons.append(f"{len(other.dp_devices)} devices would add noise, not {len(found.dp_devices)}")
-    if other.figures.pseudo_training_time > found.figures.pseudo_training_time:
+    if len(other.dp_devices) > len(chosen_plan.dp_devices):
+        reasons.append(f"{len(other.dp_devices)} devices would add noise, not {len(chosen_plan.dp_devices)}")
+    if other.figures.pseudo_training_time > chosen_plan.figures.pseudo_training_time:
         reasons.append("it takes longer to train")
     if given.settings.plan != "betta":
         reasons = [f"the task asked for the plan {given.settings.plan}"]
-    if {_pair(link) for link in other.links} == {_pair(link) for link in found.links}:
+    if {_pair(link) for link in other.links} == {_pair(link) for link in chosen_plan.links}:
         return "it is the plan"
     return "; ".join(reasons) or "adding links one by one, each the best, did not lead to it"
 

@@ -1,4 +1,4 @@
-"""The star: everybody uploads its own update to the platform."""
+"""The star: every device uploads its own update to the platform."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class StarPlanner:
         return with_defaults(parameters, UniformPrivacy)
 
     def is_slow(self, devices: int, parameters: dict[str, Any]) -> bool:
-        """Never: everybody has the same assignment."""
+        """Never: all devices have the same assignment."""
         return False
 
     async def gather(self, request: pb.MakePlanRequest, sources: Sources) -> None:
-        """A star depends on nothing but its participants."""
+        """Return nothing: a star depends only on its participants."""
 
     @staticmethod
     def plan(request: pb.MakePlanRequest, gathered: None, previous: pb.Plan | None) -> pb.Plan:
-        noise, because = 0.0, "everybody uploads to the platform"
+        noise, because = 0.0, "every device uploads to the platform"
         if request.privacy == "uniform":
             uniform = read(UniformPrivacy, parameters_of(request))
             noise = uniform.multiplier()

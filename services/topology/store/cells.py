@@ -10,7 +10,7 @@ from services.topology.tables import cells
 
 
 async def put(tx: Tx, cell: pb.Cell) -> None:
-    """Stores a cell, replacing an earlier one of that id."""
+    """Store a cell, replacing an earlier one with its id."""
     await upsert(tx, cells, [{"id": cell.id, "cell": cell.SerializeToString()}], ["id"])
 
 
@@ -21,5 +21,5 @@ async def every(tx: Tx) -> list[pb.Cell]:
 
 
 async def remove(tx: Tx, cell_id: str) -> bool:
-    """Forgets a cell; whether it was there."""
+    """Delete a cell; return whether it existed."""
     return bool((await tx.execute(cells.delete().where(cells.c.id == cell_id))).rowcount)

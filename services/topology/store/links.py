@@ -15,17 +15,17 @@ Link = tuple[str, str, MeasuredWay]
 
 
 async def put(tx: Tx, task_id: str, links: Sequence[Link], now: float) -> None:
-    """Stores measured links; of what the first of a pair says of the second, the latest is kept."""
-    latest = {(teller, other): way for teller, other, way in links}
+    """Store measured links; for each (reporter, other) pair the latest replaces the earlier one."""
+    latest = {(reporter, other): way for reporter, other, way in links}
     rows = [
-        {"task_id": task_id, "device_a": teller, "device_b": other, **asdict(way), "measured_at": now}
-        for (teller, other), way in latest.items()
+        {"task_id": task_id, "device_a": reporter, "device_b": other, **asdict(way), "measured_at": now}
+        for (reporter, other), way in latest.items()
     ]
     await upsert(tx, tables.links, rows, ["task_id", "device_a", "device_b"])
 
 
 async def of_task(tx: Tx, task_id: str) -> dict[tuple[str, str], MeasuredWay]:
-    """What was measured, by who tells it and of whom."""
+    """Measured links of a task by (reporter, other)."""
     rows = await tx.execute(sa.select(tables.links).where(tables.links.c.task_id == task_id))
     return {
         (row.device_a, row.device_b): MeasuredWay(row.seconds, row.round_trip_seconds, row.bytes_per_second)
@@ -34,7 +34,7 @@ async def of_task(tx: Tx, task_id: str) -> dict[tuple[str, str], MeasuredWay]:
 
 
 async def count(tx: Tx, task_id: str, device_id: str) -> int:
-    """How many links a device has told."""
+    """Number of links that a device has reported."""
     table = tables.links.c
     result = await tx.execute(sa.select(sa.func.count()).where(table.task_id == task_id, table.device_a == device_id))
     return int(result.scalar_one())

@@ -1,4 +1,4 @@
-"""Plans in the database, and which request got which."""
+"""Plans in the database, and the version that each request received."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from coterie_api.topology.v1 import topology_pb2 as pb
 from services.kit.database.rows import Tx, upsert
 from services.topology.tables import plan_keys, plans
 
-# Made once: a statement that is asked in every round costs more to make than to run.
+# Built once: every round runs these statements, and building costs more than running.
 _OF_TASK = sa.select(plans.c.plan).where(plans.c.task_id == sa.bindparam("p_task"))
 _VERSION = _OF_TASK.where(plans.c.version == sa.bindparam("p_version"))
 _NEWEST = _OF_TASK.order_by(plans.c.version.desc()).limit(sa.literal_column("1"))
@@ -24,7 +24,7 @@ async def find(tx: Tx, task_id: str, version: int = 0) -> pb.Plan | None:
 
 
 async def find_for(tx: Tx, task_id: str, key: str) -> pb.Plan | None:
-    """The plan a request with this key was answered with."""
+    """Return the plan that answered a request with this key."""
     version = (await tx.execute(_FOR, {"p_task": task_id, "p_key": key})).scalar_one_or_none()
     return None if version is None else await find(tx, task_id, version)
 
@@ -41,5 +41,5 @@ async def add(tx: Tx, plan: pb.Plan) -> None:
 
 
 async def answer_with(tx: Tx, task_id: str, key: str, version: int) -> None:
-    """Remembers that requests with this key get this version."""
+    """Record that requests with this key receive this version."""
     await upsert(tx, plan_keys, [{"task_id": task_id, "key": key, "version": version}], ["task_id", "key"])

@@ -21,7 +21,7 @@ async def add(tx: Tx, policy: StoredPolicy) -> None:
 
 
 async def change(tx: Tx, policy_id: str, **values: Any) -> bool:
-    """Changes columns of a policy that is still training; whether it was."""
+    """Change columns of a policy in training; return whether it was still in training."""
     changed = policies.update().where(policies.c.id == policy_id, policies.c.state == PolicyState.TRAINING)
     return bool((await tx.execute(changed.values(**values))).rowcount)
 

@@ -23,27 +23,27 @@ _NEXT = (
 )
 _ASK = station_questions.insert()
 _TAKE = station_questions.update().where(_THIS, _Q.taken.is_(False)).values(taken=True)
-_ANSWER = station_questions.update().where(_THIS, _Q.answer == b"").values(answer=sa.bindparam("told"))
+_ANSWER = station_questions.update().where(_THIS, _Q.answer == b"").values(answer=sa.bindparam("p_answer"))
 _FORGET_OLD = station_questions.delete().where(_Q.ends_at < sa.bindparam("before"))
 
 
 async def put_lease(tx: Tx, lease: StationLease) -> None:
-    """A station takes a cell, or is heard of again."""
+    """Store or renew a station's lease of a cell."""
     await upsert(tx, stations, [asdict(lease)], ["cell_id"])
 
 
 async def leases(tx: Tx) -> dict[str, StationLease]:
-    """Stations that ever took a cell and did not leave it, by cell; some may be lost."""
+    """Leases by cell of stations that took a cell and did not leave it; some may be lost."""
     return {lease.cell_id: lease for lease in await fetch_all(tx, _LEASES, StationLease)}
 
 
 async def lease_of(tx: Tx, cell_id: str) -> StationLease | None:
-    """Who serves a cell."""
+    """Return the lease of a cell."""
     return await fetch_one(tx, _LEASE, StationLease, {"cell": cell_id})
 
 
 async def forget(tx: Tx, cell_id: str) -> None:
-    """The cell has no station any more, and nobody is waited for."""
+    """Delete a cell's station and its questions."""
     await tx.execute(stations.delete().where(stations.c.cell_id == cell_id))
     await tx.execute(station_questions.delete().where(station_questions.c.cell_id == cell_id))
 
@@ -59,20 +59,20 @@ async def find(tx: Tx, question_id: str) -> AskedStation | None:
 
 
 async def next_open(tx: Tx, cell_id: str, now: float) -> AskedStation | None:
-    """The first question to a cell's station that nobody took."""
+    """Return the first question to a cell's station that is not taken."""
     return await fetch_one(tx, _NEXT, AskedStation, {"cell": cell_id, "now": now})
 
 
 async def take(tx: Tx, question_id: str) -> bool:
-    """Marks a question as taken; whether it was not yet."""
+    """Mark a question as taken; return whether it was open."""
     return bool((await tx.execute(_TAKE, {"p_question": question_id})).rowcount)
 
 
-async def answer(tx: Tx, question_id: str, told: bytes) -> bool:
-    """Stores the first answer to a question; whether it is the first."""
-    return bool((await tx.execute(_ANSWER, {"p_question": question_id, "told": told})).rowcount)
+async def answer(tx: Tx, question_id: str, answer: bytes) -> bool:
+    """Store the first answer to a question; return whether it is the first."""
+    return bool((await tx.execute(_ANSWER, {"p_question": question_id, "p_answer": answer})).rowcount)
 
 
 async def forget_old(tx: Tx, before: float) -> None:
-    """Forgets questions that ended before a time: whoever asked them has the answer, or is gone."""
+    """Delete questions that ended before a time: their callers have the answer or stopped waiting."""
     await tx.execute(_FORGET_OLD, {"before": before})

@@ -18,7 +18,7 @@ MOST_ASKED = 10_000
 
 
 class Committees:
-    """Chooses committees; keeps none, whoever asks stores what it was told."""
+    """Choose committees without storing them; the caller stores the reply."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources

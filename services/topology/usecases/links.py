@@ -11,7 +11,7 @@ from services.kit.runtime.clock import Clock
 from services.topology.store import links as measured
 
 MAX_LINKS = 10_000
-"""At once, and of one device in a task: nobody fills the table with devices it made up."""
+"""Most links per request and per device of a task, so that a device cannot fill the table with invented devices."""
 LONGEST_ID = 64
 MOST_SECONDS = 1e6
 """Of a link, as of the times in a device's profile: sums of them stay numbers."""
@@ -45,10 +45,10 @@ class Links:
             if caller.role == "device" and caller.subject not in (a, b):
                 raise BadParameters(f"link {index} ({a}, {b}): a device reports its own links only")
         if caller.role == "device":
-            told = [(caller.subject, b if a == caller.subject else a, way) for a, b, way in links]
+            reported = [(caller.subject, b if a == caller.subject else a, way) for a, b, way in links]
         else:
-            told = [item for a, b, way in links for item in ((a, b, way), (b, a, way))]
+            reported = [item for a, b, way in links for item in ((a, b, way), (b, a, way))]
         async with self._database.writing() as tx:
-            await measured.put(tx, task_id, told, self._clock.now())
+            await measured.put(tx, task_id, reported, self._clock.now())
             if caller.role == "device" and await measured.count(tx, task_id, caller.subject) > MAX_LINKS:
                 raise BadParameters(f"at most {MAX_LINKS} links of a device are kept; report those of your plan alone")

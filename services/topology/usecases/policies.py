@@ -1,6 +1,6 @@
 """Scheduling policies: trained in worker processes, kept as checkpoints, ready to answer a round in milliseconds.
 
-A policy in training is unfinished business: whoever starts the planner goes on with it from its last checkpoint.
+A restarted planner resumes every policy in training from its last checkpoint.
 Training is seeded, so that two replicas that both go on arrive at the same policy.
 """
 
@@ -181,11 +181,11 @@ class Policies:
         code = await worker.wait()
         return "" if code == 0 else (last_words or [f"the worker ended with code {code}"])[-1][:500]
 
-    async def _note(self, policy_id: str, told: dict[str, Any], before: str) -> str:
+    async def _note(self, policy_id: str, evaluation: dict[str, Any], before: str) -> str:
         """Writes an evaluation down and forgets the checkpoint before it; the new checkpoint."""
-        digest, done = str(told["digest"]), told["step"] / told["steps"]
+        digest, done = str(evaluation["digest"]), evaluation["step"] / evaluation["steps"]
         async with self._database.writing() as tx:
-            await policies.change(tx, policy_id, progress=done, reward=float(told["reward"]), digest=digest)
+            await policies.change(tx, policy_id, progress=done, reward=float(evaluation["reward"]), digest=digest)
         if before and before != digest:
             await self._blobs.delete(before)
         return digest

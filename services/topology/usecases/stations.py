@@ -1,7 +1,7 @@
 """Base stations at work: who serves which cell, what each is asked, and what it answers.
 
 A station calls, and is never called: it needs no address and no port. It takes a cell, is given a token for it, and
-asks for questions one after the other; whoever has one for it (a plan, a closing round) stores it and waits for the
+asks for questions one after the other; a plan or a closing round stores its question and waits for the
 answer, on whichever replica each of them is. A station that lets a question pass is lost until it asks for the next.
 """
 
@@ -97,12 +97,12 @@ class Stations:
                 if result is None:
                     await sleeper.wait(min(deadline - now, LEASE_SECONDS / 3))
 
-    async def _hear(self, key: pb.StationKey, found: AskedStation | None) -> bool:
-        """A station is heard of, and takes a question that nobody took; whether it has one."""
+    async def _hear(self, key: pb.StationKey, question: AskedStation | None) -> bool:
+        """Renew the station's lease and take the open question; return whether there is one."""
         async with self._database.writing() as tx:
             lease = await self._prove(tx, key)
             await stations.put_lease(tx, replace(lease, ends_at=self._clock.now() + LEASE_SECONDS))
-            return found is not None and await stations.take(tx, found.id)
+            return question is not None and await stations.take(tx, question.id)
 
     async def decide(self, decision: pb.StationDecision) -> None:
         """A station's decision about its users."""

@@ -23,16 +23,16 @@ class Input(whatif.Input):
 
 
 def solve(input: Input) -> dict[str, Any]:
-    """clerks by number; nobody, and no trust, where the candidates have too few owners."""
+    """clerks by number; none, and no trust, where the candidates have too few owners."""
     devices = len(input.owners)
     if len(input.trust) != devices or any(len(row) != devices for row in input.trust):
         raise BadCommittee(f"trust must be square with a row for each of the {devices} owners")
-    everybody = list(range(devices))
+    all_devices = list(range(devices))
     committee = choose_clerks(
         np.array(input.trust, dtype=np.float64).reshape(devices, devices),
         input.owners,
-        participants=everybody if input.participants is None else input.participants,
-        candidates=everybody if input.candidates is None else input.candidates,
+        participants=all_devices if input.participants is None else input.participants,
+        candidates=all_devices if input.candidates is None else input.candidates,
         clerks=input.clerks,
         threshold=input.threshold,
     )

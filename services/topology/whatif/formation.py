@@ -26,7 +26,7 @@ class Input(whatif.Input):
 
 
 def solve(question: Input) -> dict[str, Any]:
-    """Clusters from the given start, what everybody adds, contributes and gets, and the checker's word on stability."""
+    """Clusters from the given start, every device's noise, quality and payoff, and the checker's result."""
     if any(len(row) != len(question.direct) for row in question.direct):
         raise InvalidTrustGraph(f"direct must be square: {len(question.direct)} rows need as many columns each")
     game = Game(

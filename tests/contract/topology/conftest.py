@@ -65,7 +65,7 @@ class World:
         self.topology = TopologyStub(self.channel)
 
     async def restart(self) -> None:
-        """Stops the planner and starts it anew on the same data."""
+        """Stops the planner and starts it again on the same data."""
         await self.close()
         self.app, self.channel = await _start(self.settings)
         self.topology = TopologyStub(self.channel)

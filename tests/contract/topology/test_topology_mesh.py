@@ -36,10 +36,10 @@ class Meshes:
         """A device of a new owner, with its link and speed."""
         token = await self.registry.token(await self.registry.owner(owner))
         pair = Keypair()
-        profile = pair.profile(name)
-        profile.capabilities.link_class = link_class
-        profile.capabilities.seconds_per_sample = seconds_per_sample
-        request = trust_pb2.RegisterDeviceRequest(token=token, device=profile, proof=pair.proof())
+        device = pair.profile(name)
+        device.capabilities.link_class = link_class
+        device.capabilities.seconds_per_sample = seconds_per_sample
+        request = trust_pb2.RegisterDeviceRequest(token=token, device=device, proof=pair.proof())
         return (await self.registry.registry.RegisterDevice(request)).device.id
 
     async def meet(self, a: str, b: str) -> None:
@@ -186,10 +186,10 @@ async def test_one_end_cannot_speed_up_a_link_or_revoke_the_other_ends_report(
     a, g, h = devices = await three(meshes)
     await meshes.meet(a, h)
 
-    async def tell(teller: str, other: str, seconds: float) -> None:
-        with acting_as(Principal("device", teller)):
-            told = pb.Link(device_a=other, device_b=teller, seconds=seconds)
-            await meshes.topology.ReportLinks(pb.ReportLinksRequest(task_id="tsk_1", links=[told]))
+    async def tell(reporter: str, other: str, seconds: float) -> None:
+        with acting_as(Principal("device", reporter)):
+            link = pb.Link(device_a=other, device_b=reporter, seconds=seconds)
+            await meshes.topology.ReportLinks(pb.ReportLinksRequest(task_id="tsk_1", links=[link]))
 
     first = await meshes.plan(devices)
     await tell(h, a, 1e-6)
@@ -201,14 +201,15 @@ async def test_one_end_cannot_speed_up_a_link_or_revoke_the_other_ends_report(
     await tell(a, g, 1e-6)
     assert (await meshes.plan(devices, number=4)).version == slow.version
     await tell(a, h, 1e-3)  # and now both ends say so
-    (believed,) = {n.link_seconds for s in (await meshes.plan(devices, number=5, task="tsk_1", replan_gain=0.0)).assignments
+    (believed,) = {n.link_seconds
+                   for s in (await meshes.plan(devices, number=5, task="tsk_1", replan_gain=0.0)).assignments
                    for n in s.neighbours if {s.device_id, n.device_id} == {a, h}}  # fmt: skip
     assert believed == 1e-3
     with pytest.raises(InvalidInput, match="at most 1,000,000 s"):
         await tell(a, h, 1e300)
 
 
-async def test_a_device_that_says_it_is_slow_has_nobody_compute_beyond_the_round(meshes: Meshes) -> None:
+async def test_a_slow_device_makes_no_other_compute_beyond_the_round(meshes: Meshes) -> None:
     """Of 10 s half is left behind the wait for letters: 500 samples at 10 ms, though each holds 100,000."""
     quick = [await meshes.device(owner, owner, seconds_per_sample=0.01) for owner in ("Ada", "Grace")]
     liar = await meshes.device("Mallory", "m", seconds_per_sample=1e6)
@@ -239,12 +240,12 @@ async def test_changed_device_changes_its_own_links_and_no_others(meshes: Meshes
     pairs = [(x, y) for number, x in enumerate(devices) for y in devices[number + 1 :]]
     for x, y in pairs:
         await meshes.meet(x, y)
-    told: dict[str, Any] = {"replan_gain": 0.9, "max_degree": 3}
-    first = await meshes.plan(devices, **told)
-    second = await meshes.plan([a, g, h, m], number=2, **told)
+    options: dict[str, Any] = {"replan_gain": 0.9, "max_degree": 3}
+    first = await meshes.plan(devices, **options)
+    second = await meshes.plan([a, g, h, m], number=2, **options)
     held = {link for link in links(first) if j not in link}
     assert held <= links(second)
-    third = await meshes.plan(devices, number=3, **told)
+    third = await meshes.plan(devices, number=3, **options)
     assert links(second) <= links(third)
     assert any(j in link for link in links(third))
     one, other = min(sorted(link) for link in links(third))
@@ -255,7 +256,7 @@ async def test_changed_device_changes_its_own_links_and_no_others(meshes: Meshes
         for n in range(8)
     ]
     await meshes.registry.vouch(*bad)
-    fourth = await meshes.plan(devices, number=4, **told)
+    fourth = await meshes.plan(devices, number=4, **options)
     assert links(third) - links(fourth) == {frozenset((one, other))}
     assert not any(assignment.noised for assignment in fourth.assignments)
 
@@ -276,8 +277,8 @@ async def test_a_device_tells_so_many_links_and_no_more_and_each_once(
         await tell(pb.Link(device_a=a, device_b=g, seconds=1.0))
     await tell(*made_up[:2], pb.Link(device_a="dev_1", device_b=a, seconds=2.0))  # both ways round in one batch
     with acting_as(Principal("device", g)):
-        mine = pb.Link(device_a=g, device_b="dev_x", seconds=1.0)
-        await meshes.topology.ReportLinks(pb.ReportLinksRequest(task_id="tsk_1", links=[mine]))
+        own_link = pb.Link(device_a=g, device_b="dev_x", seconds=1.0)
+        await meshes.topology.ReportLinks(pb.ReportLinksRequest(task_id="tsk_1", links=[own_link]))
 
 
 async def test_trust_earned_inside_a_task_opens_no_raw_link_in_it_unless_asked(meshes: Meshes) -> None:
@@ -330,11 +331,11 @@ async def related_in_every_way(meshes: Meshes) -> tuple[str, dict[str, str]]:
 
     async def make(owner: str, name: str, **profile: Any) -> str:
         pair = Keypair()
-        told = pair.profile(name)
+        device = pair.profile(name)
         for field, value in profile.items():
-            setattr(told, field, value)
+            setattr(device, field, value)
         token = await registry.token(owner)
-        request = trust_pb2.RegisterDeviceRequest(token=token, device=told, proof=pair.proof())
+        request = trust_pb2.RegisterDeviceRequest(token=token, device=device, proof=pair.proof())
         return (await registry.registry.RegisterDevice(request)).device.id
 
     async def meet(a: str, b: str, times: int, seconds: float, kind: str = "meeting") -> None:
@@ -387,16 +388,16 @@ async def test_a_social_graph_of_devices_that_are_related_or_trust_each_other(me
     """a and g trust each other, g and h do, a and h are friends who never met: all three, none of both, or one kind."""
     a, g, h = devices = await three(meshes)
     await befriend(meshes, a, h)
-    told: dict[str, Any] = {"relations": ["friendship"], "plan": "social", "relations_need_trust": False}
-    either = await meshes.plan(devices, task="either", trust_suffices=True, **told)
+    options: dict[str, Any] = {"relations": ["friendship"], "plan": "social", "relations_need_trust": False}
+    either = await meshes.plan(devices, task="either", trust_suffices=True, **options)
     assert links(either) == {frozenset((a, g)), frozenset((g, h)), frozenset((a, h))}
     with pytest.raises(InvalidInput, match=r"relations \(friendship\) leave 2 parts.*being related between"):
-        await meshes.plan(devices, task="related", **told)
+        await meshes.plan(devices, task="related", **options)
     with pytest.raises(InvalidInput, match=r"relations \(friendship\) and trust of at least 0\.7 leave 3 parts"):
-        await meshes.plan(devices, task="both", **told | {"relations_need_trust": True})
+        await meshes.plan(devices, task="both", **options | {"relations_need_trust": True})
 
 
-async def test_nobody_but_a_service_asks_who_is_related_to_whom(meshes: Meshes) -> None:
+async def test_only_a_service_may_ask_who_is_related_to_whom(meshes: Meshes) -> None:
     a, g, _ = await three(meshes)
     set_principal(Principal("device", a))
     with pytest.raises(PermissionDenied):

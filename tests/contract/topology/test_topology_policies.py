@@ -1,4 +1,4 @@
-"""Policies over real gRPC: trained in a process of their own, resumed after a restart, refused for other layouts."""
+"""Policies over real gRPC: trained in a separate process, resumed after a restart, refused for other layouts."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_policy_is_trained_in_background_and_fits_its_own_layout_alone(wor
 
 @pytest.mark.slow
 async def test_the_papers_learner_is_trained_by_api_beside_the_pointer(world: World) -> None:
-    """Set network, independent learning and a fixed penalty are a request away, and what was asked for is told."""
+    """Set network, independent learning and a fixed penalty are options of a request, and the policy reports them."""
     cell = await world.put_cell()
     asked_for = {
         "network": words.POLICY_NETWORK_SET,

@@ -121,9 +121,9 @@ async def trained(world: World, cells: list[pb.Cell], *, penalty: str = "dynamic
     return "pol_1"
 
 
-def assignments(found: pb.Plan) -> list[tuple[Any, ...]]:
-    """Where everybody sits, whoever adds up."""
-    return [(s.device_id, s.role, s.cell, s.block, s.noise_multiplier, s.upload_seconds) for s in found.assignments]
+def assignments(plan: pb.Plan) -> list[tuple[Any, ...]]:
+    """Assignments, without the aggregator."""
+    return [(s.device_id, s.role, s.cell, s.block, s.noise_multiplier, s.upload_seconds) for s in plan.assignments]
 
 
 async def test_stations_decide_by_their_parts_of_a_policy_as_the_planner_would(world: World) -> None:
@@ -155,7 +155,7 @@ async def test_station_learns_across_rounds_and_resumes_from_its_checkpoint(worl
 @SQLITE
 async def test_stations_that_go_on_learning_go_on_serving_their_users(world: World) -> None:
     """Three stations of three blocks, twelve devices: matching serves nine. With the learning rate of a training the
-    stations served seven in round 4, clashed over one device in round 5, and served nobody from then on."""
+    stations served seven in round 4, clashed over one device in round 5, and served no device from then on."""
     rng = np.random.default_rng([0, 3])
     centres = {"north": (0.0, 250.0), "east": (220.0, -120.0), "west": (-220.0, -120.0)}
     for cell, (x, y) in centres.items():
@@ -176,7 +176,7 @@ def lessons(file: Path) -> int:
 
 
 async def die(world: World, station: StationApp, cell: str) -> None:
-    """From here on it hears nothing, which is found out by the next question."""
+    """From here on it hears nothing, which is plan out by the next question."""
     assert station._work is not None
     station._work.cancel()
     set_principal(SERVICE)

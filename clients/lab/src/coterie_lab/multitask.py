@@ -13,7 +13,7 @@ from services.topology.domain.cell_learning import Policy
 from services.topology.domain.cell_learning_config import LearningConfig
 from services.topology.domain.cell_learning_views import best_set, ownership
 from services.topology.domain.identity import choose_models, clustering_accuracy
-from services.topology.domain.scheduling import NOBODY, Cells, Floats, Picks, Reward
+from services.topology.domain.scheduling import NO_STATION, Cells, Floats, Picks, Reward
 from services.topology.domain.scheduling_policies import at_random, greedy, matching
 
 FIRST_SEED = 100
@@ -60,7 +60,7 @@ def measure(cells: Cells, states: Floats, decide: Callable[[Floats], Picks]) -> 
     picks = [decide(delay) for delay in states]
     spent = time.perf_counter() - start
     outcomes = [cells.decide(delay, chosen) for delay, chosen in zip(states, picks, strict=True)]
-    data = [cells.shares[outcome.station != NOBODY].sum() / cells.layout.tasks for outcome in outcomes]
+    data = [cells.shares[outcome.station != NO_STATION].sum() / cells.layout.tasks for outcome in outcomes]
     return Score(
         float(np.mean([outcome.reward for outcome in outcomes])),
         float(np.mean([outcome.valid for outcome in outcomes])),

@@ -102,8 +102,8 @@ class TopologyServicer:
     """
 
     def MakePlan(self, request, context):
-        """Plans a task for the given participants. Idempotent by (task, key): a repeat returns the plan that exists. Asks
-        the trust registry for what it needs.
+        """Plans a task for the given participants. Idempotent by (task, key): a repeat returns the existing plan. Reads
+        trust and devices from the trust registry.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -159,7 +159,7 @@ class TopologyServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ChooseClerks(self, request, context):
-        """Which devices count a secure sum: a committee of different owners that the participants trust as far as possible.
+        """Chooses the committee of a secure sum: clerks of different owners with the largest least trust of the participants.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -173,7 +173,7 @@ class TopologyServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListBlobs(self, request, context):
-        """Blobs that policies need, for sweeps of unreferenced blobs.
+        """Blobs that policies need, for the sweep of unused blobs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -587,7 +587,7 @@ class Topology:
 
 
 class StationsStub:
-    """Called by base stations in separate processes: each serves one cell and decides only about its own users.
+    """Called by base stations that run as separate processes: each serves one cell and decides about its own users only.
     """
 
     def __init__(self, channel):
@@ -619,18 +619,18 @@ class StationsStub:
 
 
 class StationsServicer:
-    """Called by base stations in separate processes: each serves one cell and decides only about its own users.
+    """Called by base stations that run as separate processes: each serves one cell and decides about its own users only.
     """
 
     def TakeCell(self, request, context):
-        """Takes a cell that no station serves, until it is silent for too long.
+        """Leases a cell without a station; the lease ends when the station is silent for too long.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def LeaveCell(self, request, context):
-        """Gives a cell back: plans are made for it as for one that never had a station.
+        """Returns a cell: the planner then plans for it as for a cell without a station.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -644,7 +644,7 @@ class StationsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Decide(self, request, context):
-        """What a station decides about its users.
+        """Answers a question with a decision about the station's users.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -682,7 +682,7 @@ def add_StationsServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Stations:
-    """Called by base stations in separate processes: each serves one cell and decides only about its own users.
+    """Called by base stations that run as separate processes: each serves one cell and decides about its own users only.
     """
 
     @staticmethod

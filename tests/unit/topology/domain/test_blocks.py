@@ -70,7 +70,7 @@ def test_tiny_delays_keep_their_order() -> None:
 
 
 @pytest.mark.parametrize("delay", [[], [[], []], [[9.0, 9.0]], [[math.inf]]])
-def test_no_devices_no_blocks_or_nothing_feasible_serves_nobody(delay: list[list[float]]) -> None:
+def test_without_devices_blocks_or_feasible_pairs_no_device_is_served(delay: list[list[float]]) -> None:
     answer = allocate_blocks(delay, 0.4)
     assert answer.served == 0
     assert answer.total_delay == 0.0

@@ -101,7 +101,7 @@ def test_common_plan_gives_each_reachable_device_one_owner_that_handles_it(seed:
     owner = ownership(cells)
     assert (owner.sum(axis=0) <= 1).all()
     assert (owner <= cells.handled).all()
-    # Whoever a station reaches in any of many draws has an owner.
+    # A device that a station reaches in any of many draws has an owner.
     delay = draw_delays(cells.layout, np.random.default_rng(seed), 50)
     reached = np.asarray(((delay <= 0.4) & cells.handled[:, :, None]).any(axis=(0, 1, 3)))
     assert owner.sum(axis=0)[reached].min() == 1

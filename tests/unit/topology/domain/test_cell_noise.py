@@ -90,7 +90,7 @@ def test_a_general_solver_finds_nothing_better(seed: int) -> None:
 
     start = np.append((low**2 + high**2) / 2, (high**2).max())
     bounds = [*zip(np.maximum(low**2, 1e-9), high**2, strict=True), (0, None)]
-    found = minimize(  # type: ignore[call-overload]  # the stubs want SLSQP constraints as their own TypedDict
+    solution = minimize(  # type: ignore[call-overload]  # the stubs want SLSQP constraints as their own TypedDict
         value,
         start,
         bounds=bounds,
@@ -98,7 +98,7 @@ def test_a_general_solver_finds_nothing_better(seed: int) -> None:
         method="SLSQP",
         options={"maxiter": 500, "ftol": 1e-14},
     )
-    assert bounded_noise(samples, weights, low=low, high=high).value == pytest.approx(found.fun, rel=1e-5)
+    assert bounded_noise(samples, weights, low=low, high=high).value == pytest.approx(solution.fun, rel=1e-5)
 
 
 def test_privacy_without_weight_takes_the_least_noise() -> None:
@@ -115,7 +115,7 @@ def test_device_with_zero_noise_has_infinite_value_and_affects_no_other() -> Non
     assert plan.noise[1] == pytest.approx(unbounded_noise([5.0], NoiseWeights()).noise[0])
 
 
-def test_nobody_served_costs_nothing() -> None:
+def test_serving_no_device_costs_nothing() -> None:
     plan = bounded_noise([], NoiseWeights())
     assert plan.noise.size == plan.budget.size == 0
     assert plan.value == 0.0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from coterie.records.enums import ScheduleStatus
 from services.topology.domain.cell_noise import NoiseWeights, unbounded_noise
 from services.topology.domain.radio import NO_TASK, Layout, Station, User, draw_delays, random_layout
-from services.topology.domain.scheduling import NOBODY, Cells, InvalidSchedule, Reward
+from services.topology.domain.scheduling import NO_STATION, Cells, InvalidSchedule, Reward
 from services.topology.domain.scheduling_policies import at_random, greedy, matching, schedule
 
 A = Station(0.0, 0.0, frozenset({0}), (0.0, 0.0))
@@ -62,7 +62,7 @@ def test_an_unhandled_task_and_a_missing_block_violate_quadratically() -> None:
     late[0, 0] = 0.5
     outcome = CELLS.decide(late, picks([0, 2], []))
     assert outcome.violators.tolist() == [2, 0]
-    assert (outcome.station == NOBODY).all()
+    assert (outcome.station == NO_STATION).all()
     assert outcome.reward == pytest.approx(-800 - 4000)
 
 
@@ -110,15 +110,15 @@ def test_matching_serves_the_most_data_by_enumeration(seed: int) -> None:
     cells = Cells.of(layout)
     (delay,) = draw_delays(layout, rng, 1)
     best, best_reward = 0.0, -math.inf
-    for choice in itertools.product([NOBODY, 0, 1], repeat=5):
+    for choice in itertools.product([NO_STATION, 0, 1], repeat=5):
         table = np.array([[c == b for c in choice] for b in (0, 1)])
         outcome = cells.decide(delay, table)
         if outcome.valid:
-            best = max(best, float(cells.shares[outcome.station != NOBODY].sum()))
+            best = max(best, float(cells.shares[outcome.station != NO_STATION].sum()))
             best_reward = max(best_reward, outcome.reward)
     outcome = cells.decide(delay, matching(cells, delay))
     assert outcome.valid
-    assert cells.shares[outcome.station != NOBODY].sum() == pytest.approx(best)
+    assert cells.shares[outcome.station != NO_STATION].sum() == pytest.approx(best)
     # Near-optimal in reward: the noise part it ignores is a few units of 800.
     assert best_reward - 5.0 <= outcome.reward <= best_reward + 1e-9
 
@@ -133,7 +133,7 @@ def test_platform_policies_never_violate_and_matching_serves_most_data(network: 
         for table in (matching(cells, delay), greedy(cells, delay), at_random(cells, delay, rng))
     ]
     assert all(outcome.valid for outcome in outcomes)
-    data = [float(cells.shares[outcome.station != NOBODY].sum()) for outcome in outcomes]
+    data = [float(cells.shares[outcome.station != NO_STATION].sum()) for outcome in outcomes]
     assert data[0] >= max(data[1:]) - 1e-6
 
 
@@ -174,14 +174,14 @@ def test_noise_bounds_reach_the_schedule() -> None:
 
 
 @pytest.mark.parametrize("users", [(), (User(9e5, 0.0, 0, 10),)])
-def test_zero_devices_or_none_in_range_serves_nobody(users: tuple[User, ...]) -> None:
+def test_zero_devices_or_none_in_range_serves_no_device(users: tuple[User, ...]) -> None:
     cells = Cells.of(Layout((dataclasses.replace(A, interference_watts=(4e-9,)),), users, 1))
     (delay,) = draw_delays(cells.layout, np.random.default_rng(0), 1)
     for table in (matching(cells, delay), greedy(cells, delay), at_random(cells, delay, np.random.default_rng(0))):
         assert schedule(cells, delay, table).status is ScheduleStatus.EMPTY
 
 
-def test_a_station_without_blocks_serves_nobody() -> None:
+def test_a_station_without_blocks_serves_no_device() -> None:
     cells = Cells.of(Layout((dataclasses.replace(A, interference_watts=()),), USERS[:2], 1))
     (delay,) = draw_delays(cells.layout, np.random.default_rng(0), 1)
     assert schedule(cells, delay, matching(cells, delay)).device_status == ("out of range", "out of range")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.topology.domain import clerks
-from services.topology.domain.clerks import NOBODY, choose_clerks
+from services.topology.domain.clerks import NO_COMMITTEE, choose_clerks
 from services.topology.errors import BadCommittee
 
 VECTORS = json.loads((Path(__file__).parents[3] / "golden/sums/secure-sums-vectors.json").read_text())["clerks"]
@@ -49,16 +49,16 @@ def test_no_committee_is_better_and_no_equal_one_comes_first(
     people = sorted(data.draw(st.sets(st.integers(0, devices - 1), min_size=1)))
     volunteers = data.draw(st.permutations(range(devices)))
     m, t = size
-    found = choose_clerks(np.array(trust), owners, people, volunteers, m, t)
+    committee = choose_clerks(np.array(trust), owners, people, volunteers, m, t)
     legal = [
         combination for combination in combinations(range(devices), m) if len({owners[j] for j in combination}) == m
     ]
     if not legal:
-        assert found == NOBODY
+        assert committee == NO_COMMITTEE
         return
-    ranked = sorted(legal, key=lambda each: ([-round(v, 6) for v in value(trust, people, each, t)], each))
-    assert found.clerks == ranked[0]
-    assert (found.least_trust, found.total_trust) == pytest.approx(value(trust, people, ranked[0], t))
+    ranked = sorted(legal, key=lambda clerks: ([-round(v, 6) for v in value(trust, people, clerks, t)], clerks))
+    assert committee.clerks == ranked[0]
+    assert (committee.least_trust, committee.total_trust) == pytest.approx(value(trust, people, ranked[0], t))
 
 
 def test_swaps_find_a_committee_no_swap_betters(monkeypatch: pytest.MonkeyPatch) -> None:

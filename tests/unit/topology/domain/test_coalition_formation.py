@@ -40,8 +40,8 @@ def random_game(seed: int, size: int, *, reward: float | None = None) -> Game:
 
 @QUICK
 @given(seed=st.integers(0, 10**6), size=st.integers(2, 8))
-def test_payoffs_sum_to_value_and_surplus_leaves_nobody_worse_than_alone(seed: int, size: int) -> None:
-    """Σψ = V(C); extra share ≥ 0 ⇔ everybody ≥ solo (without a head reward)."""
+def test_payoffs_sum_to_value_and_a_surplus_pays_each_at_least_solo(seed: int, size: int) -> None:
+    """Σψ = V(C); extra share ≥ 0 ⇔ every payoff ≥ solo (without a head reward)."""
     game = random_game(seed, size, reward=0.0)
     coalition = evaluate(game, range(size))
     value = 0.52 * math.fsum(coalition.quality) - 1.2 * size

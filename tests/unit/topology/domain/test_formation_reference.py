@@ -248,12 +248,12 @@ def test_skipping_changes_nothing_where_trust_passes_through_bystanders(seed: in
             np.testing.assert_allclose(coalition.noise[places], expected[places], atol=1e-11)
 
 
-def test_told_the_trust_of_the_whole_graph_the_game_is_the_same() -> None:
+def test_game_with_trust_of_the_whole_graph_is_the_same() -> None:
     random = np.random.default_rng(5)
     graph = TrustGraph.from_dense(random_direct(random, 30, 0.1, 0.1, 1.0))
     gamma = random.uniform(0.05, 20, 30)
-    told = Game(graph, gamma, trust=scores.trust_rows(graph, np.arange(30), 0.8).trust)
-    assert form(told, singletons(30)).transfers == form(Game(graph, gamma), singletons(30)).transfers
+    given_trust = Game(graph, gamma, trust=scores.trust_rows(graph, np.arange(30), 0.8).trust)
+    assert form(given_trust, singletons(30)).transfers == form(Game(graph, gamma), singletons(30)).transfers
 
 
 def test_trust_that_contradicts_the_ties_is_refused() -> None:

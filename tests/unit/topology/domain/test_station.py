@@ -70,12 +70,12 @@ def test_the_gradient_of_a_station_is_its_part_of_the_joint_one() -> None:
         own = StationNetwork(LearningConfig(named=False, width=8), views.features, 0.0, np.random.default_rng(0))
         own.weights |= {name: t.numpy()[station : station + 1].copy() for name, t in head.state_dict().items()}
         sight, users = sight_of(cells, views, delay[0], station)
-        mine, picked = own.gradient(sight, picks[0, station, users]), picks[0, station, users]
+        own_gradient, picked = own.gradient(sight, picks[0, station, users]), picks[0, station, users]
         error = own.value(sight, picked) + float(value.detach()[0, 1 - station]) + 0.2
         for name, weight in head.named_parameters():
             assert weight.grad is not None
             joint = weight.grad.numpy()[station : station + 1]
-            np.testing.assert_allclose(2.0 * error * mine[name], joint, rtol=1e-4, atol=1e-6)
+            np.testing.assert_allclose(2.0 * error * own_gradient[name], joint, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("head", ["pointer", "set"])
@@ -142,9 +142,9 @@ def test_a_station_goes_on_from_its_checkpoint_as_if_it_had_never_stopped(head: 
         for sight, reward in lessons[3:]:
             item.learn(Experience(sight, item.decide(sight).picks, reward, 0.0))
     for sight, _ in lessons:
-        mine, theirs = own.decide(sight), again.decide(sight)
-        assert mine.picks.tolist() == theirs.picks.tolist()
-        assert mine.q_value == theirs.q_value
+        first, second = own.decide(sight), again.decide(sight)
+        assert first.picks.tolist() == second.picks.tolist()
+        assert first.q_value == second.q_value
     with pytest.raises(InvalidTraining, match="not a checkpoint"):
         restored({})
 
@@ -164,11 +164,11 @@ def test_a_set_network_that_names_no_device_schedules_devices_it_never_saw() -> 
 def test_measured_uploads_replace_drawn_ones_up_to_channel_capacity() -> None:
     layout = cells_of().layout
     drawn = draw_delays(layout, np.random.default_rng(1), 1)[0]
-    told = measured_delays(layout, drawn, {(0, 1): 0.35, (1, 2): 1e-9})
-    assert told[0, 1].min() == pytest.approx(0.35)
-    np.testing.assert_allclose(told[0, 1] / told[0, 1].min(), drawn[0, 1] / drawn[0, 1].min())
-    assert 0.5 * drawn[1, 2].min() < told[1, 2].min() < 1.2 * drawn[1, 2].min()
+    corrected = measured_delays(layout, drawn, {(0, 1): 0.35, (1, 2): 1e-9})
+    assert corrected[0, 1].min() == pytest.approx(0.35)
+    np.testing.assert_allclose(corrected[0, 1] / corrected[0, 1].min(), drawn[0, 1] / drawn[0, 1].min())
+    assert 0.5 * drawn[1, 2].min() < corrected[1, 2].min() < 1.2 * drawn[1, 2].min()
     unchanged = np.ones(drawn.shape[:2], dtype=bool)
     unchanged[[0, 1], [1, 2]] = False
-    assert np.array_equal(told[unchanged], drawn[unchanged])
+    assert np.array_equal(corrected[unchanged], drawn[unchanged])
     assert measured_delays(layout, drawn, {}) is drawn

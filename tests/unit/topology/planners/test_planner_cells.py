@@ -1,4 +1,4 @@
-"""The planner of cells: who is served where, with how much noise, and what the others are told."""
+"""The planner of cells: served devices, their noise, and the reasons of the others."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_hiding_a_whole_device_counts_it_as_one_sample() -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=4), st.floats(1e-3, 10.0), st.floats(1.0, 50.0))
 def test_budgets_stay_within_their_bounds(samples: list[int], least: float, ratio: float) -> None:
-    """least_budget ≤ 2/z² ≤ most_budget for everybody served."""
+    """least_budget ≤ 2/z² ≤ most_budget for every served device."""
     privacy = {"least_budget": least, "most_budget": least * ratio}
     devices = {f"d{i}": (count, 0) for i, count in enumerate(samples)}
     plan = PLANNER.plan(request(devices, {"privacy": privacy}), inputs([cell()], dict.fromkeys(devices, 80.0)), None)
@@ -112,22 +112,24 @@ def test_budgets_stay_within_their_bounds(samples: list[int], least: float, rati
         assert least * (1 - 1e-9) <= 2 / assignment.noise_multiplier**2 <= least * ratio * (1 + 1e-9)
 
 
-def test_who_is_not_served_is_told_why() -> None:
+def test_unserved_devices_get_the_reason() -> None:
     devices = {"near": (50, 0), "far": (50, 0), "lost": (50, 1), "empty": (0, -1), "other": (50, 1)}
     places = {"near": 50.0, "far": 900.0, "lost": None, "empty": 60.0, "other": 70.0}
     assignments = by_id(PLANNER.plan(request(devices), inputs([cell(models=[0])], places), None))
     assert assignments["near"].role == words.ROLE_SOLO
-    told = {name: assignment.because for name, assignment in assignments.items() if assignment.role == words.ROLE_IDLE}
-    assert told == {
+    reasons = {
+        name: assignment.because for name, assignment in assignments.items() if assignment.role == words.ROLE_IDLE
+    }
+    assert reasons == {
         "far": "out of range: roof, the nearest cell, is 900 m away and serves 300 m",
         "lost": "its position is not known: set it with PATCH /v1/devices/{id} (location)",
         "empty": "it has no data for any model",
         "other": "no cell in range serves its model 1",
     }
-    assert all(assignments[name].group == assignments[name].block == -1 for name in told)
+    assert all(assignments[name].group == assignments[name].block == -1 for name in reasons)
 
 
-def test_over_the_delay_limit_and_without_a_block_are_told_apart() -> None:
+def test_reasons_distinguish_the_delay_limit_from_missing_blocks() -> None:
     wide = cell(radius_metres=5000.0, blocks=1)
     devices = {"a": (90, 0), "b": (50, 0), "slow": (70, 0)}
     assignments = by_id(PLANNER.plan(request(devices), inputs([wide], {"a": 50.0, "b": 60.0, "slow": 3000.0}), None))

@@ -22,7 +22,7 @@ from services.topology.domain.coalition import Game, evaluate, partition_of
 from services.topology.domain.quality import Measurement, QualityModel
 from services.topology.domain.stability import blocking_move
 from services.topology.planners.base import alone_of, strangers_of
-from services.topology.planners.clusters import ClustersPlanner, Gathered
+from services.topology.planners.clusters import ClusterInputs, ClustersPlanner
 from services.trust.domain.graph import TrustGraph
 from services.trust.domain.matrices import entries_among
 
@@ -50,10 +50,10 @@ def graph(devices: str, ties: dict[str, float], outside: str = "") -> Matrix:
     world = sorted(devices + outside)
     first, second = [world.index(pair[0]) for pair in ties], [world.index(pair[1]) for pair in ties]
     whole = TrustGraph.from_ties(len(world), first, second, list(ties.values()))
-    return told(whole, [world.index(name) for name in sorted(devices)])
+    return matrix_of(whole, [world.index(name) for name in sorted(devices)])
 
 
-def told(whole: TrustGraph, devices: Sequence[int]) -> Matrix:
+def matrix_of(whole: TrustGraph, devices: Sequence[int]) -> Matrix:
     result = entries_among(whole, np.array(devices, dtype=np.int64), 0.8)
     return Matrix(len(devices), result.rows, result.columns, result.direct, result.trust, 0.8)
 
@@ -65,7 +65,7 @@ def planned(
     start: Sequence[Sequence[str]] = (),
     measured: Sequence[Measurement] = (),
 ) -> pb.Plan:
-    return PLANNER.plan(asked, Gathered(trust, start, measured), previous)
+    return PLANNER.plan(asked, ClusterInputs(trust, start, measured), previous)
 
 
 def by_id(plan: pb.Plan) -> dict[str, pb.Assignment]:
@@ -81,8 +81,8 @@ def groups(plan: pb.Plan) -> set[frozenset[str]]:
 
 @pytest.mark.parametrize("privacy", ["trust", "none"])
 def test_a_device_is_never_under_a_head_its_owner_does_not_know(privacy: str) -> None:
-    everybody = {"ab": 0.9, "ac": 0.9, "bc": 0.9, "ad": 0.8, "bd": 0.8, "cd": 0.8}
-    whole = graph("abcd", everybody)
+    all_pairs = {"ab": 0.9, "ac": 0.9, "bc": 0.9, "ad": 0.8, "bd": 0.8, "cd": 0.8}
+    whole = graph("abcd", all_pairs)
     assert groups(planned(request("abcd", privacy=privacy), whole, None)) == {frozenset("abcd")}
     asked = request("abcd", privacy=privacy)
     for other in "abc":
@@ -134,8 +134,8 @@ def test_below_the_threshold_noise_follows_trust_exactly_by_default() -> None:
     paper = planned(request("ab", {"privacy": {"calibration": "paper"}}), ties, None)
     assert by_id(paper)["b"].noise_multiplier == pytest.approx(paper_multiplier(epsilon, 1e-6), rel=1e-12)
     # θ1 and θ2 of eq (11) are the task's: ε = 60 · 0.5 / (0.5 + 2) = 12.
-    told = {"topology": {"budget_scale": 60.0, "budget_shift": 2.0}}
-    asked = planned(request("ab", told), ties, None)
+    parameters = {"topology": {"budget_scale": 60.0, "budget_shift": 2.0}}
+    asked = planned(request("ab", parameters), ties, None)
     assert by_id(asked)["b"].noise_multiplier == pytest.approx(exact_multiplier(12.0, 1e-6), rel=1e-8)
     assert "sends it with noise" in by_id(exact)["b"].because
 
@@ -214,7 +214,7 @@ def test_a_new_fit_and_another_degree_make_new_seats_in_the_same_clusters() -> N
     first = planned(asked, trust, None, measured=runs[:4])
     assert list(planned(asked, trust, first, measured=runs[:4]).assignments) == list(first.assignments)
     later = planned(asked, trust, first, measured=runs)
-    assert (groups(later), later.cluster_details.kept) == (groups(first), True)
+    assert (groups(later), later.cluster_details.retained) == (groups(first), True)
     assert later.cluster_details.fit.fitted
     assert by_id(later)["a"].weight == pytest.approx(float(truth.quality(0.0, 1.0)), abs=0.1)
     asked.participants[2].non_iid = 0.01
@@ -236,7 +236,7 @@ def test_noise_that_changes_enough_makes_new_seats_in_the_same_clusters() -> Non
     again = planned(request("ab"), graph("ab", {"ab": 0.30}), first)
     assert groups(again) == groups(first)
     assert by_id(again)["b"].noise_multiplier > by_id(first)["b"].noise_multiplier + 0.02
-    assert again.cluster_details.kept
+    assert again.cluster_details.retained
 
 
 def test_trust_that_falls_below_threshold_is_never_called_small_change() -> None:
@@ -272,11 +272,11 @@ def test_cluster_without_head_elects_another_and_the_rest_keep_places() -> None:
     assert by_id(between)[left[0]].role == words.ROLE_HEAD
     after = planned(request("abcde"), graph("abcde", ties), between)
     assert frozenset("de") in groups(after)
-    assert after.cluster_details.transfers_made == 1  # the head comes back; nobody else moves
+    assert after.cluster_details.transfers_made == 1  # the head returns; no other device moves
 
 
 def test_one_to_be_alone_leaves_its_cluster_to_another_head() -> None:
-    """All trust each other; whoever led before is told to be alone, and the rest go on together."""
+    """All trust each other; the former head must be unclustered, and the rest stay together."""
     ties = graph("abcd", {a + b: 0.9 for a, b in combinations("abcd", 2)})
     before = planned(request(), ties, None)
     head = by_id(before)["a"].head_device_id
@@ -370,26 +370,26 @@ def test_every_device_has_one_seat_and_stability_is_what_the_checker_says(size: 
 
 
 def test_only_the_first_plan_starts_from_another_tasks_clusters() -> None:
-    """Two pairs of friends: begun as pairs nobody has to move, and `gone` does not matter."""
+    """Two pairs of friends: started as pairs no device has to move, and `gone` does not matter."""
     trust = graph("abcd", {"ab": 0.9, "cd": 0.9})
     fresh = planned(request("abcd"), trust, None)
     begun = planned(request("abcd"), trust, None, start=[["a", "b"], ["c", "d", "gone"]])
     assert groups(begun) == groups(fresh) == {frozenset("ab"), frozenset("cd")}
     assert fresh.cluster_details.transfers_made == 2
     assert begun.cluster_details.transfers_made == 0, "it was stable where it began"
-    assert not begun.cluster_details.kept, "kept is said of a task's own plan alone"
+    assert not begun.cluster_details.retained, "only a plan of the same task counts as retained"
     moved = planned(request("abcd"), trust, fresh, start=[["a", "c"], ["b", "d"]])
     assert list(moved.assignments) == list(fresh.assignments)
 
 
 def test_a_beginning_that_trust_forbids_is_left() -> None:
-    """A start of strangers is no way to be seated raw under one."""
+    """A start that pairs strangers does not let a member send raw updates to one."""
     plan = planned(request("abc"), graph("abc", {"ab": 0.9}), None, start=[["a", "c"], ["b"]])
     assert groups(plan) == {frozenset("ab"), frozenset("c")}
     assert by_id(plan)["c"].noise_multiplier == 0.6
 
 
-def test_a_fitted_quality_model_is_played_with_and_its_error_is_told() -> None:
+def test_a_fitted_quality_model_is_used_and_its_error_is_reported() -> None:
     """Runs made with other constants than the paper's: assignments weigh by those, and five runs are the fewest."""
     truth = QualityModel(calibration="exact", loss_fit=(0.02, 0.0, 0.01, 7.0, 0.2), quality_slope=30.0)
     runs = [

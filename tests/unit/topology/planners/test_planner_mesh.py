@@ -71,29 +71,31 @@ def test_wifi_and_lora_carry_42_kilobytes_in_the_papers_seconds() -> None:
 
 def test_what_was_measured_counts_before_what_was_declared() -> None:
     devices = [device("a"), device("b", "lora"), device("c", "lora", seconds_per_megabyte=2.0)]
-    told, both = MeshParameters(message_bytes=1_000_000), {("a", "b"): 0.5, ("b", "a"): 0.4, ("a", "gone"): 9.0}
-    seconds = link_seconds(devices, told, both, 42_000)
+    parameters, both = MeshParameters(message_bytes=1_000_000), {("a", "b"): 0.5, ("b", "a"): 0.4, ("a", "gone"): 9.0}
+    seconds = link_seconds(devices, parameters, both, 42_000)
     assert seconds[0, 1] == seconds[1, 0] == 0.5
     assert seconds[0, 2] == pytest.approx(2.0)
-    declared = link_seconds(devices, dataclasses.replace(told, times="declared"), both, 42_000)
+    declared = link_seconds(devices, dataclasses.replace(parameters, times="declared"), both, 42_000)
     assert declared[0, 1] == pytest.approx(8e6 / 37.5e3)
 
 
 def test_what_one_end_measured_makes_a_link_slower_and_never_faster() -> None:
-    devices, told = [device("a"), device("b"), device("c")], MeshParameters(message_bytes=1_000_000)
+    devices, parameters = [device("a"), device("b"), device("c")], MeshParameters(message_bytes=1_000_000)
     usual = 8e6 / 72.2e6
-    seconds = link_seconds(devices, told, {("a", "b"): 1e-9, ("c", "a"): 5.0, ("b", "c"): 3.0, ("c", "b"): 1e-9}, 1)
+    seconds = link_seconds(
+        devices, parameters, {("a", "b"): 1e-9, ("c", "a"): 5.0, ("b", "c"): 3.0, ("c", "b"): 1e-9}, 1
+    )
     assert seconds[0, 1] == seconds[1, 0] == pytest.approx(usual)
     assert seconds[0, 2] == seconds[2, 0] == 5.0
     assert seconds[1, 2] == seconds[2, 1] == 3.0, "of two ends the slower one is believed"
 
 
 def test_an_unknown_link_class_and_speed_take_the_defaults() -> None:
-    told = MeshParameters(default_link_class="bluetooth", default_seconds_per_sample=0.5, basic_batch=10)
+    parameters = MeshParameters(default_link_class="bluetooth", default_seconds_per_sample=0.5, basic_batch=10)
     devices = [device("a", ""), device("b", "", seconds_per_sample=0.2)]
-    assert link_seconds(devices, told, {}, 1000)[0, 1] == pytest.approx(1000 * 8 / 2e6)
-    assert link_seconds(devices, told, {}, 0)[0, 1] == pytest.approx(42_000 * 8 / 2e6)
-    assert batch_seconds(devices, told).tolist() == [5.0, 2.0]
+    assert link_seconds(devices, parameters, {}, 1000)[0, 1] == pytest.approx(1000 * 8 / 2e6)
+    assert link_seconds(devices, parameters, {}, 0)[0, 1] == pytest.approx(42_000 * 8 / 2e6)
+    assert batch_seconds(devices, parameters).tolist() == [5.0, 2.0]
 
 
 def test_trust_at_the_threshold_is_enough_in_spite_of_rounding() -> None:
@@ -231,9 +233,9 @@ def test_bridged_plans_connect_all_devices_and_noise_only_untrusted_ends(devices
 
 
 def test_beside_each_other_topology_stands_why_it_was_not_chosen() -> None:
-    """Eight friends who all trust each other over equal links: everything to everybody is fast and beyond the cap."""
-    everybody = [(i, j) for i in range(8) for j in range(i + 1, 8)]
-    capped = plan(inputs(everybody, 8, rules=MeshRules(max_degree=3))).mesh_details
+    """Eight friends who all trust each other over equal links: every link is fast, and all of them exceed the cap."""
+    all_pairs = [(i, j) for i in range(8) for j in range(i + 1, 8)]
+    capped = plan(inputs(all_pairs, 8, rules=MeshRules(max_degree=3))).mesh_details
     assert capped.baselines["complete"].pseudo_training_time < capped.pseudo_training_time
     allowed = "a device would have 7 neighbours, and at most 3 are allowed (max_degree)"
     assert {name: item.why_not for name, item in capped.baselines.items()} == {
@@ -328,7 +330,7 @@ def test_batches_of_links_that_stand_follow_the_devices_speed() -> None:
 
 
 def test_link_between_noised_devices_reports_when_it_loses_trust() -> None:
-    """0 and 1 add noise because of strangers; that they stop trusting each other changes no noise, and is told."""
+    """0 and 1 add noise because of strangers; losing trust in each other changes no noise, and the plan says so."""
     bare = inputs([(0, 1)], 3, bridge=True, plan="betta", rules=MeshRules(max_degree=2))
     first = plan(bare)
     everyone = {assignment.device_id for assignment in first.assignments if assignment.noised}
@@ -338,7 +340,7 @@ def test_link_between_noised_devices_reports_when_it_loses_trust() -> None:
     assert {n.trusted for assignment in second.assignments for n in assignment.neighbours} == {False}
 
 
-def test_nobody_computes_beyond_the_round_because_one_says_that_it_is_slow() -> None:
+def test_a_slow_device_makes_no_other_compute_beyond_the_round() -> None:
     """A device that claims 1000 s for a basic batch: the others would take all their samples, in any plan."""
     given = inputs(RING, 4, rules=MeshRules(transfers="shared", most_seconds=3.0))
     claimed = dataclasses.replace(given.network, batch_seconds=np.array([1000.0, 1.0, 1.0, 0.5]))
@@ -403,9 +405,9 @@ def test_a_plan_is_not_mended_where_a_new_one_is_much_better() -> None:
     slow = times.copy()
     for i, j in ((0, 1), (1, 2), (2, 3), (3, 4)):
         slow[i, j] = slow[j, i] = 1000.0
-    everybody = [(i, j) for i in range(8) for j in range(i + 1, 8)]
-    fresh = plan(inputs(everybody, 8, seconds=slow))
-    assert pairs(plan(inputs(everybody, 8, seconds=slow), first)) == pairs(fresh)
+    all_pairs = [(i, j) for i in range(8) for j in range(i + 1, 8)]
+    fresh = plan(inputs(all_pairs, 8, seconds=slow))
+    assert pairs(plan(inputs(all_pairs, 8, seconds=slow), first)) == pairs(fresh)
 
 
 def test_a_plan_with_bridges_says_which_links_are_really_trusted() -> None:

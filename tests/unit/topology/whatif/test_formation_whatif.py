@@ -57,7 +57,7 @@ def test_every_parameter_reaches_the_game() -> None:
     assert ask(**chain, direct_weight=0.0)[0] == 0
 
 
-def test_nobody_and_one_device_are_answered() -> None:
+def test_zero_and_one_device_are_answered() -> None:
     assert ask(direct=[])[1]["clusters"] == []
     status, answer = ask(direct=[[0]])
     assert (status, answer["clusters"], answer["noise"]) == (0, [{"members": [0], "head": 0}], [0.6])

@@ -15,7 +15,7 @@ from coterie_lab.multitask import FIRST_SEED, Fleet, clustering, references
 from coterie_lab.readings import Reading
 from services.topology.domain.cell_noise import NoiseWeights, bounded_noise
 from services.topology.domain.radio import draw_delays, random_layout
-from services.topology.domain.scheduling import NOBODY, Cells
+from services.topology.domain.scheduling import NO_STATION, Cells
 from services.topology.domain.scheduling_policies import matching
 
 STATES = 60
@@ -55,7 +55,7 @@ def weighed(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
     result = []
     for gamma in GAMMAS:
         weights = NoiseWeights(privacy_weight=gamma)
-        served = [layout.samples()[joined == station] for station in np.unique(joined[joined != NOBODY])]
+        served = [layout.samples()[joined == station] for station in np.unique(joined[joined != NO_STATION])]
         plans = [bounded_noise(samples, weights) for samples in served]
         worst = max(weights.loss_weight * float(plan.noise.max()) ** 2 for plan in plans)
         budget = float(np.concatenate([plan.budget for plan in plans]).mean())
