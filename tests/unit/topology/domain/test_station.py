@@ -33,7 +33,7 @@ def sight_of(cells: Cells, views: Views, delay: np.ndarray, station: int) -> tup
     own = np.flatnonzero(cells.handled[station])
     view = views.assemble(views.best(delay[None]))[0, station, own]
     worth = (views.planned * cells.shares * cells.reward.scale * cells.reward.data_weight)[station, own]
-    return Visibility(view, worth, delay[station, own], float(cells.limits[station])), own
+    return Sight(view, worth, delay[station, own], float(cells.limits[station])), own
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_gradient_is_the_slope_of_the_value(head: str, count: int) -> None:
 
 def some_sight(rng: np.random.Generator, users: int = 5) -> Sight:
     worth = np.where(np.arange(users) < 2, 100.0, 0.0)
-    return Visibility(rng.normal(size=(users, 4)).astype(np.float32), worth, rng.uniform(0.1, 0.3, (users, 3)), 0.4)
+    return Sight(rng.normal(size=(users, 4)).astype(np.float32), worth, rng.uniform(0.1, 0.3, (users, 3)), 0.4)
 
 
 def test_station_that_learned_nothing_follows_plan_and_learns_from_rewards() -> None:
