@@ -20,6 +20,7 @@ from coterie.secure_sums.committee_store import CommitteeStore
 from coterie.secure_sums.protocol_lists import Candidate
 from coterie.secure_sums.terms import NamedClerk, Participants, Place, Terms, offer_message, survivors_digest
 from coterie.secure_sums.uploads import Upload, make_upload
+from services.aggregation.domain.masked import MaskedFile, check_signed, read_file
 from services.aggregation.domain.sum_decisions import CheckAgain, Settled, judge_ready_checks
 
 MODEL = hashlib.sha256(b"a model").hexdigest()
@@ -256,3 +257,14 @@ def resigned(terms: Terms, device: str) -> Terms:
         for clerk in terms.clerks
     )
     return dataclasses.replace(terms, clerks=clerks)
+
+
+def check_signed_body(body: bytes, terms: Terms, device: str, signing_key: bytes, signature: bytes) -> MaskedFile:
+    """Read a delivery's body as the platform does, and check its signature."""
+
+    def read(start: int, length: int) -> bytes:
+        return body[start : start + length]
+
+    file = read_file(read, len(body), terms)
+    check_signed(file, read, terms, device=device, signing_key=signing_key, signature=signature)
+    return file

@@ -15,7 +15,7 @@ from coterie.secure_sums import masks, notes, uploads
 from coterie.secure_sums.acceptance import Promise, TermsRefused, check_terms
 from coterie.secure_sums.circle import Circle
 from coterie.secure_sums.contribution import contribution, purpose
-from coterie.secure_sums.grid import choose_grid, out_of_range
+from coterie.secure_sums.grid import Extent, choose_grid
 from coterie.secure_sums.letters import LetterKey
 from coterie.secure_sums.terms import BadTerms, NamedClerk, Participants, Terms, offer_message
 from tests.attacks.sum_fixture import (
@@ -227,13 +227,13 @@ def test_a_garbage_upload_is_out_of_range(tmp_path: Path, elements: int, bits: i
         for device in sum_fixture.devices
     }
     honest = sum_fixture.open(terms, deliveries)
-    assert out_of_range(honest, 8, terms.grid()) is None
+    assert Extent.of(honest).fault(8, terms.grid()) is None
     other = SumFixture(tmp_path / "other", least=6, elements=elements)
     again = noisy(other.terms())
     mixed = {device: other.deliver(again, device, item.values) for device, item in deliveries.items()}
     garbage = np.random.default_rng(1).integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1, elements)
     mixed["dev_03"] = other.deliver(again, "dev_03", garbage)
-    assert out_of_range(other.open(again, mixed), 8, again.grid()) is not None
+    assert Extent.of(other.open(again, mixed)).fault(8, again.grid()) is not None
 
 
 # --- 12: what is kept and told ----------------------------------------------------------------------------------------

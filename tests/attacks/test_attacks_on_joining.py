@@ -26,12 +26,11 @@ from coterie.secure_sums.contribution import purpose, rho_alone
 from coterie.secure_sums.grid import choose_grid
 from coterie.secure_sums.joining import Joined
 from coterie.secure_sums.terms import Participants, Place, Terms
-from coterie.secure_sums.uploads import check_signature, read_upload
 from coterie.strategies import masked, strategy_for, sums_apart
 from coterie.strategies.context import RoundContext
 from coterie.strategies.star import Star
 from tests.answers import made
-from tests.attacks.sum_fixture import TASK, SumFixture, circle_of, keys_of, names, owner_of
+from tests.attacks.sum_fixture import TASK, SumFixture, check_signed_body, circle_of, keys_of, names, owner_of
 from tests.e2e.secure_device import Learner
 
 ME = "dev_07"
@@ -126,7 +125,7 @@ def test_an_honest_sum_is_taken_part_in_and_charged_by_its_terms(desk: DutyIndex
     assert delivery.sum.terms == terms.digest.hex()
     body = save(dict(delivery.tensors or {}))
     signature = bytes.fromhex(delivery.sum.signature)
-    check_signature(read_upload(body, terms), terms, ME, keys_of(ME).public().signing, signature)
+    check_signed_body(body, terms, ME, keys_of(ME).public().signing, signature)
     (charge,) = delivery.privacy
     assert (charge.purpose, charge.multiplier, charge.adjacency) == (purpose(terms), 2.0, "left-out")
     sums, rho = desk.home.ledger().sums_alone()
@@ -145,9 +144,9 @@ def test_the_vector_is_in_the_order_of_the_data_in_the_models_file(desk: DutyInd
 
 def test_work_without_terms_is_never_done_once_joined_as_secure(tmp_path: Path) -> None:
     path = tmp_path / "joined" / "t.json"
-    assert joining.kept(path, Joined("none", secure=True)).secure
+    assert joining.load_or_store(path, Joined("none", secure=True)).secure
     # The platform shows the task as clear at the next start.
-    later = joining.kept(path, Joined("none", secure=False))
+    later = joining.load_or_store(path, Joined("none", secure=False))
     assert later.secure
     with pytest.raises(Declined, match="joined as secure"):
         masked.refuse_downgrade(CLEAR, later, Circle())
@@ -181,9 +180,9 @@ def test_the_clerks_of_a_cluster_are_up_to_four_of_its_members() -> None:
 
 def test_a_task_that_became_secure_is_secure_from_then_on(tmp_path: Path) -> None:
     path = tmp_path / "joined" / "t.json"
-    assert not joining.kept(path, Joined("uniform", noise_multiplier=2.0)).secure
-    assert joining.kept(path, NOISY) == NOISY
-    assert joining.kept(path, dataclasses.replace(NOISY, noise_multiplier=0.1)) == NOISY
+    assert not joining.load_or_store(path, Joined("uniform", noise_multiplier=2.0)).secure
+    assert joining.load_or_store(path, NOISY) == NOISY
+    assert joining.load_or_store(path, dataclasses.replace(NOISY, noise_multiplier=0.1)) == NOISY
 
 
 def test_an_owner_of_secure_sums_only_does_nothing_in_the_clear() -> None:
@@ -198,7 +197,7 @@ def test_an_owner_of_secure_sums_only_does_nothing_in_the_clear() -> None:
         (NOISY, {"noise_multiplier": "0.0"}, "other noise"),
         (NOISY, {"noise_multiplier": "0.5"}, "other noise"),
         (NOISY, {"noise_multiplier": "nan"}, "reals"),
-        (NOISY, {"honest": 6}, "do not fit|more honest"),
+        (NOISY, {"honest": 6}, "contradict each other|more honest"),
         (SECURE, {"model": "0" * 64}, "another model"),
         (SECURE, {"round": 2, "task": "tsk_other"}, "another round"),
         (dataclasses.replace(SECURE, clerks=5, threshold=3), {}, "another number of clerks"),
@@ -232,7 +231,7 @@ def test_same_terms_are_one_charge_and_other_terms_of_the_place_refused(desk: Du
     desk.sum_fixture.session_number = 2
     desk.round(desk.terms(noise=2.0), NOISY)
     assert desk.home.ledger().spent().releases == 2
-    with pytest.raises(Declined, match="not done again"):
+    with pytest.raises(Declined, match="does not repeat"):
         desk.round(terms, NOISY)
 
 

@@ -63,8 +63,10 @@ def read_file(read: Read, size: int, terms: Terms) -> MaskedFile:
     )
 
 
-def check_signed(file: MaskedFile, read: Read, terms: Terms, device: str, signing_key: bytes, signature: bytes) -> str:
-    """Digest of the masked words, if the device signed them, its seeds and its letter key under these terms."""
+def check_signed(
+    file: MaskedFile, read: Read, terms: Terms, *, device: str, signing_key: bytes, signature: bytes
+) -> str:
+    """Return the digest of the masked words if the device signed them, its seeds and its letter key."""
     hasher = hashlib.sha256()
     for start in range(file.words.start, file.words.stop, WINDOW):
         hasher.update(read(start, min(WINDOW, file.words.stop - start)))

@@ -217,7 +217,14 @@ class OpenRound:
         read, terms = UpdateReader(model_files.blobs, delivery, whole), session.read_terms
         file = read_file(read, delivery.size_bytes, terms)
         key = session.people.keys[delivery.device_id]
-        masked = check_signed(file, read, terms, delivery.device_id, key, bytes.fromhex(delivery.signature))
+        masked = check_signed(
+            file,
+            read,
+            terms,
+            device=delivery.device_id,
+            signing_key=key,
+            signature=bytes.fromhex(delivery.signature),
+        )
         self._add_masked(model_files, delivery, file, read, sign=1)
         place = (session.task_id, session.round, session.cohort, session.session_number)
         proof = (masked, file.root.hex(), file.letter_key.hex(), delivery.signature)

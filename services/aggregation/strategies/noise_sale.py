@@ -1,7 +1,7 @@
 """Noise sale: clusters whose members may leave out some of their own noise for a price.
 
-[SCFL] clusters with the prices of [MPPFL]. An assignment's noise spends ρ₀, which the cluster's payoff covers; on top the
-device sells ρ. Members that send their update raw to a trusted head have nothing to sell.
+[SCFL] clusters with the prices of [MPPFL]. An assignment's noise spends ρ₀, which the cluster's payoff covers; on top
+the device sells ρ. Members that send their update raw to a trusted head have nothing to sell.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class NoiseSaleDelivery(ClusterDelivery):
     """Checks the sold noise of devices alone; heads check that of their members."""
 
     def norm_limit(self, update: Update) -> float:
-        """For a device alone that sold a budget: clip norm S with the noise of ρ₀ + ρ, its assignment's and the sold one."""
+        """For a device alone that sold a budget ρ: clip norm S with the noise of ρ₀ + ρ."""
         if not _is_sold_alone(update):
             return super().norm_limit(update)
         spent = rho_of_multiplier(update.item.noise_multiplier) + update.delivery.budget

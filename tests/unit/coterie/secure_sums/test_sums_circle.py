@@ -110,5 +110,5 @@ def test_an_invitation_brings_the_whole_key() -> None:
         text.replace(ADA.signing_key.hex(), "6G" * 32),
         text.replace("device", "devise"),
     ):
-        with pytest.raises(BadCircle, match="no invitation"):
+        with pytest.raises(BadCircle, match="not an invitation"):
             read_invitation(bad)

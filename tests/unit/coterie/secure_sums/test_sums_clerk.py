@@ -25,8 +25,19 @@ from coterie.secure_sums.committee_store import (
 from coterie.secure_sums.letters import LetterKey, Opened, seal_seeds, subject_of
 from coterie.secure_sums.protocol_lists import in_company, lonely
 from coterie.secure_sums.terms import BadTerms, Place
-from coterie.secure_sums.uploads import BadMaskedUpdate, Upload, check_signature, most_bytes, read_upload
-from tests.attacks.sum_fixture import NOON, TASK, SumFixture, chosen_digest, keys_of, names, resigned, survivors_of
+from coterie.secure_sums.uploads import Upload, most_bytes
+from services.aggregation.errors import BadMaskedUpdate
+from tests.attacks.sum_fixture import (
+    NOON,
+    TASK,
+    SumFixture,
+    check_signed_body,
+    chosen_digest,
+    keys_of,
+    names,
+    resigned,
+    survivors_of,
+)
 
 FIRST = "dev_00"
 
@@ -104,7 +115,7 @@ def test_nothing_is_answered_before_q_clerks_agreed(sum_fixture: SumFixture) -> 
     sum_fixture.ready_check_all(terms, deliveries)
     survivors = survivors_of(deliveries)
     chosen, desk = chosen_digest(terms, survivors), sum_fixture.desks[FIRST]
-    with pytest.raises(BadSurvivors, match="not agreed"):
+    with pytest.raises(BadSurvivors, match="not committed"):
         desk.answer(terms, chosen, {})
     commits = sum_fixture.commit_all(terms, survivors)
     two = dict(itertools.islice(commits.items(), 2))
@@ -282,17 +293,20 @@ def test_every_kind_of_bad_letter_has_its_fault(sum_fixture: SumFixture, fault: 
     seeds = [bytes([share]) * 32 for share in range(4)]
     commitments = masks.commitments(terms.digest, "dev_06", seeds)
     key = LetterKey.generate()
-    told = seal_seeds(terms, "dev_06", key, seeds, commitments, [], 0)
-    if fault == "terms":
-        told = seal_seeds(dataclasses.replace(terms, least=5), "dev_06", key, seeds, commitments, [], 0)
-    elif fault == "shape":
-        told = seal_seeds(terms, "dev_06", key, seeds, commitments, [bytes(32)] * 65, 1)
-    elif fault == "seed":
-        told = seal_seeds(terms, "dev_06", key, seeds[::-1], commitments, [], 0)
-    elif fault == "letter":
-        told = [letter[:-1] + bytes([letter[-1] ^ 1]) for letter in told]
+    letter_terms = dataclasses.replace(terms, least=5) if fault == "terms" else terms
+    letters = seal_seeds(
+        letter_terms,
+        "dev_06",
+        key,
+        seeds[::-1] if fault == "seed" else seeds,
+        commitments=commitments,
+        company=[bytes(32)] * 65 if fault == "shape" else [],
+        company_least=1 if fault == "shape" else 0,
+    )
+    if fault == "letter":
+        letters = [letter[:-1] + bytes([letter[-1] ^ 1]) for letter in letters]
     signed = commitments if fault != "root" else commitments[::-1]
-    upload = Upload(victim.upload.masked, tuple(signed), key.public, tuple(told))
+    upload = Upload(victim.upload.masked, tuple(signed), key.public, tuple(letters))
     victim.upload, victim.signature = upload, keys_of("dev_06").sign(upload.message(terms, "dev_06"))
     for clerk in sum_fixture.desks:
         ready_check = sum_fixture.ready_check(terms, clerk, deliveries)
@@ -340,7 +354,13 @@ def test_letters_have_one_size_whatever_company_is_kept(sum_fixture: SumFixture)
         len(letter)
         for company in (0, 1, 5)
         for letter in seal_seeds(
-            terms, "dev_06", LetterKey.generate(), seeds, commitments, [bytes(32)] * company, company
+            terms,
+            "dev_06",
+            LetterKey.generate(),
+            seeds,
+            commitments=commitments,
+            company=[bytes(32)] * company,
+            company_least=company,
         )
     }
     assert len(sizes) == 1
@@ -363,26 +383,27 @@ def test_a_letter_key_of_small_order_is_a_fault(sum_fixture: SumFixture) -> None
 
 
 @pytest.mark.parametrize("bits", [32, 64])
-def test_a_body_is_read_as_it_was_made_and_its_signature_holds(tmp_path: Path, bits: int) -> None:
+def test_the_platform_reads_a_body_as_it_was_made_and_checks_its_signature(tmp_path: Path, bits: int) -> None:
     sum_fixture = SumFixture(tmp_path, bits=bits)
     terms = sum_fixture.terms()
     delivery = sum_fixture.deliver(terms, "dev_05", [1, -2, 3, 4, 5])
-    body = delivery.upload.body()
-    read = read_upload(body, terms)
-    assert read.body() == body
+    body, upload = delivery.upload.body(), delivery.upload
     assert len(body) <= most_bytes(terms)
     signing_key = keys_of("dev_05").public().signing
-    check_signature(read, terms, "dev_05", signing_key, delivery.signature)
+    file = check_signed_body(body, terms, "dev_05", signing_key, delivery.signature)
+    assert (file.commitments, file.letter_key, file.root) == (upload.commitments, upload.letter_key, upload.root)
+    assert body[file.words.start : file.words.stop] == upload.masked.tobytes()
+    assert tuple(body[start : start + length] for start, length in file.letters) == upload.letters
     for device, of, signature in (
         ("dev_06", terms, delivery.signature),
         ("dev_05", dataclasses.replace(terms, session_number=2), delivery.signature),
         ("dev_05", terms, bytes(64)),
     ):
         with pytest.raises(BadMaskedUpdate, match="not signed"):
-            check_signature(read, of, device, signing_key, signature)
+            check_signed_body(body, of, device, signing_key, signature)
 
 
-def test_bodies_of_other_shapes_are_refused_at_the_door(sum_fixture: SumFixture) -> None:
+def test_bodies_of_other_shapes_are_refused(sum_fixture: SumFixture) -> None:
     terms = sum_fixture.terms()
     upload = sum_fixture.deliver(terms, "dev_05").upload
     for wrong in (
@@ -395,10 +416,10 @@ def test_bodies_of_other_shapes_are_refused_at_the_door(sum_fixture: SumFixture)
         dataclasses.replace(upload, letters=(*upload.letters[:-1], bytes(20_000))),
     ):
         with pytest.raises(BadMaskedUpdate):
-            read_upload(wrong.body(), terms)
+            check_signed_body(wrong.body(), terms, "dev_05", bytes(32), bytes(64))
     for junk in (b"", b"junk", upload.body()[:-1], bytes(most_bytes(terms) + 1)):
         with pytest.raises(BadMaskedUpdate):
-            read_upload(junk, terms)
+            check_signed_body(junk, terms, "dev_05", bytes(32), bytes(64))
 
 
 def test_no_secret_is_printed(sum_fixture: SumFixture) -> None:

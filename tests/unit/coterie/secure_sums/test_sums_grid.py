@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from coterie.secure_sums.grid import (
+    Extent,
     Grid,
     NoGrid,
     choose_grid,
-    clear_out_of_range,
     clear_scale,
     clear_values,
     grid_at,
-    out_of_range,
     term_bits,
 )
 from services.aggregation.domain import accumulator
@@ -84,15 +83,15 @@ def test_sums_beyond_what_so_many_devices_can_make_are_noticed() -> None:
     grid = choose_grid(50, 1_000, 1.0, 1.0, 30)
     largest = math.floor(grid.largest_value(40))
     honest = np.zeros(1_000, np.int64)
-    assert out_of_range(honest, 40, grid) is None
+    assert Extent.of(honest).fault(40, grid) is None
     one = honest.copy()
     one[7] = largest
-    assert out_of_range(one, 40, grid) is None
+    assert Extent.of(one).fault(40, grid) is None
     one[7] = -largest - 2
-    assert out_of_range(one, 40, grid) is not None
+    assert Extent.of(one).fault(40, grid) is not None
     everywhere = np.full(1_000, math.floor(grid.largest_norm(40) / math.sqrt(1_000)) + 1)
     assert np.abs(everywhere).max() < largest
-    assert "longer" in (out_of_range(everywhere, 40, grid) or "")
+    assert "longer" in (Extent.of(everywhere).fault(40, grid) or "")
 
 
 def test_random_words_are_noticed_by_norm_or_by_range() -> None:
@@ -102,10 +101,10 @@ def test_random_words_are_noticed_by_norm_or_by_range() -> None:
         grid = choose_grid(devices, elements, 1.0, 1.0, math.ceil(0.6 * devices))
         assert grid.bits == 32
         words = random.integers(-(2**31), 2**31, elements)
-        assert out_of_range(words, devices, grid) is not None
+        assert Extent.of(words).fault(devices, grid) is not None
     grid = choose_grid(10, 5, 1.0, 1.0, 6)
     assert grid.bits == 64
-    assert out_of_range(random.integers(-(2**63), 2**63 - 1, 5), 10, grid) is not None
+    assert Extent.of(random.integers(-(2**63), 2**63 - 1, 5)).fault(10, grid) is not None
 
 
 # --- without noise ----------------------------------------------------------------------------------------------------
@@ -141,9 +140,9 @@ def test_values_without_noise_are_the_clear_accumulators_cells_to_the_bit(kind: 
         clear.fold(read_layout(body), partial(read, body), weight)
         total += clear_values(change, weight, scale, 3)
     assert np.concatenate(list(clear.pieces())).tolist() == total.tolist()
-    assert clear_out_of_range(total, 3, 3) is None
+    assert Extent.of(total).clear_fault(3, 3) is None
     total[3] = 3 * 2 ** term_bits(3) + 1
-    assert clear_out_of_range(total, 3, 3) is not None
+    assert Extent.of(total).clear_fault(3, 3) is not None
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 1e6])

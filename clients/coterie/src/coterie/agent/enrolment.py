@@ -14,7 +14,7 @@ from coterie.errors import BadLearner, Declined, Refused
 from coterie.learning.learner import Guarded, Learner
 from coterie.privacy.ledger import PrivacyLedger
 from coterie.records import TaskSpecification, Work
-from coterie.secure_sums.joining import Joined, kept
+from coterie.secure_sums.joining import Joined, load_or_store
 from coterie.strategies import consent, sums_apart
 
 _log = logging.getLogger("coterie.agent.agent")
@@ -88,7 +88,7 @@ class Enrolments(Mapping[str, Enrolment]):
         spec = result.specification
         self._enrol(spec, result.id, samples, non_iid)
         shown = Joined.of(spec.privacy, spec.parameters, apart=sums_apart(spec.topology))
-        joined = kept(self._home.joined(result.id), shown)
+        joined = load_or_store(self._home.joined(result.id), shown)
         self._tasks[result.id] = Enrolment(spec, joined, ReportedSamples(samples, samples, non_iid))
         notice = consent.in_words(spec.privacy, self._ledger, consent.lifetime_of(spec))
         if notice and not quietly:

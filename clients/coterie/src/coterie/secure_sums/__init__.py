@@ -1,10 +1,10 @@
 """Secure sums: the platform learns the sum of its devices' updates and nothing else about them.
 
-Each device masks its whole numbers, seals the seeds of its masks to a small committee of clerks, and speaks once; when
-the round closes the clerks agree on the survivors and tell the sum of exactly their masks.
+Each device masks its whole numbers, seals the seeds of its masks to a small committee of clerks, and sends one message;
+when the round closes the clerks commit to the survivors and report the sum of exactly their masks.
 
-`masks` (shares, seeds, streams), `grid` (how fine the numbers are), `canonical` and `terms` (the documents everybody
-binds to), `acceptance` (what a device checks before it masks), `letters` and `uploads` (what it sends), `circle` (whom
-its owner knows), `contribution` and `answers` (its whole numbers and their price), `notes` (what it must not forget),
-`clerk` and `cabinet` (a clerk's work and what it keeps).
+`masks` (shares, seeds, streams), `grid` (resolution of the numbers), `canonical` and `terms` (the documents that all
+parties bind to), `acceptance` (a device's checks before it masks), `letters` and `uploads` (what it sends), `circle`
+(the devices its owner knows), `contribution` and `answers` (its whole numbers and their price), `notes` (records that
+prevent a second sum), `clerk` and `committee_store` (a clerk's work and its file).
 """

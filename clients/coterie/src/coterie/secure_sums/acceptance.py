@@ -1,6 +1,7 @@
-"""What a device checks before it masks anything: that the terms are those it joined for, and the clerks those it knows.
+"""A device's checks before it masks: the terms are those it joined for, and the clerks those its owner knows.
 
-Nothing here trusts the platform. A refusal names what to do next and holds no key material: it is told to the platform.
+The checks do not trust the platform. Refusals go to the platform, so they name what to do next and hold no key
+material.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ MOST_COMPANY = 64
 
 
 class TermsRefused(Exception):
-    """The device takes no part in this sum; the message is told to the platform."""
+    """The device does not take part in this sum; the platform receives the message."""
 
 
 class UnknownClerks(TermsRefused):
@@ -30,11 +31,11 @@ class UnknownClerks(TermsRefused):
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What the task said about its sums when the device joined, or what its preset derives from that.
+    """The task's sum parameters when the device joined, or what its preset derives from them.
 
     Attributes:
         clerks, threshold: m and t.
-        colluders: participants assumed to work with the platform.
+        colluders: participants assumed to collude with the platform.
         noise_multiplier: z of the sum; 0 only where no noise was promised.
     """
 
@@ -46,7 +47,7 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class Myself:
-    """The device that checks: its id, its owner's, its signing key, and the model it was given to train."""
+    """The checking device: its id, its owner's id, its signing key, and the model it received to train."""
 
     device: str
     owner: str
@@ -56,11 +57,11 @@ class Myself:
 
 
 def check_terms(terms: Terms, participants: Participants, myself: Myself, promise: Promise, circle: Circle) -> None:
-    """`TermsRefused` unless the device may mask its update under these terms. Reads nothing but its arguments."""
+    """Raise `TermsRefused` unless the device may mask its update under these terms. Pure."""
     _check_promise(terms, promise, circle)
     _check_numbers(terms)
     if (terms.model, terms.elements) != (myself.model, myself.elements):
-        raise TermsRefused("the terms are for another model than the one this device was given")
+        raise TermsRefused("the terms are for another model than the one this device received; ask for work again")
     _check_clerks(terms, myself, circle)
     _check_participants(terms, participants, myself, circle)
 
@@ -103,8 +104,8 @@ def _check_clerks(terms: Terms, myself: Myself, circle: Circle) -> None:
             strangers.append(clerk)
         elif pinned.signing_key != clerk.signing_key:
             raise TermsRefused(
-                f"clerk {clerk.device} comes with ANOTHER KEY than the one in this device's circle: somebody may be "
-                "posing as it; compare fingerprints with its owner"
+                f"clerk {clerk.device} comes with ANOTHER KEY than the one in this device's circle: another device may "
+                "be posing as it; compare fingerprints with its owner"
             )
         elif pinned.owner != clerk.owner:
             raise TermsRefused(f"clerk {clerk.device} is said to be of another owner than in this device's circle")
@@ -113,7 +114,7 @@ def _check_clerks(terms: Terms, myself: Myself, circle: Circle) -> None:
 
 def _check_strangers(terms: Terms, strangers: list[NamedClerk], circle: Circle) -> None:
     if circle.mode == "first-use":
-        return  # owners are distinct by the terms themselves; the keys are kept by the caller
+        return  # the terms require distinct owners; the caller stores the keys
     allowed = min(circle.strangers, terms.threshold - 1)
     if len(strangers) > allowed or (strangers and not circle.members):
         commands = "; ".join(f"coterie circle verify {clerk.device}" for clerk in strangers)
@@ -125,7 +126,7 @@ def _check_strangers(terms: Terms, strangers: list[NamedClerk], circle: Circle) 
 
 
 def first_seen(terms: Terms, myself: Myself, circle: Circle) -> Circle:
-    """The circle with the clerks' keys kept, in mode "first-use"; save it before anything is sent."""
+    """Return the circle with the clerks' keys added in mode "first-use"; save it before anything is sent."""
     if circle.mode != "first-use":
         return circle
     others = [clerk for clerk in terms.clerks if clerk.device != myself.device]
@@ -140,8 +141,8 @@ def _check_participants(terms: Terms, participants: Participants, myself: Myself
     for device, member in circle.members.items():
         if device in participants.keys and participants.keys[device] != member.signing_key:
             raise TermsRefused(
-                f"participant {device} comes with ANOTHER KEY than the one in this device's circle: somebody may be "
-                "posing as it; compare fingerprints with its owner"
+                f"participant {device} comes with ANOTHER KEY than the one in this device's circle: another device may "
+                "be posing as it; compare fingerprints with its owner"
             )
     here = len(_known_company(participants, myself.device, circle))
     if here < circle.company_least:
@@ -151,9 +152,9 @@ def _check_participants(terms: Terms, participants: Participants, myself: Myself
 
 
 def company_of(participants: Participants, device: str, circle: Circle) -> list[bytes]:
-    """Digests of the keys of members that take part, itself not; none if the owner asks for no company, 64 at most.
+    """Return key digests of at most 64 other members that take part; none if the owner requires no company.
 
-    Beyond 64 they are drawn at random, so that the platform cannot arrange who is left out.
+    More than 64 are sampled at random, so that the platform cannot choose who is left out.
     """
     if circle.company_least == 0:
         return []

@@ -1,18 +1,17 @@
-"""A survey's answers in a secure sum: one element, each device its own noise, and a price that counts everybody's.
+"""A survey's answers in a secure sum: one element, noise by each device, and a price that counts the noise of all.
 
 [CAPP] Correlation-Aware and Personalized Privacy-Preserving Data Collection sells noise on a published sum. In a clear
-sum the platform sees each noised answer, so each pays for itself; here only the sum is seen and the paper's law holds.
+sum the platform sees each noised answer, so each answer pays for itself; here it sees only the sum and the paper's law
+holds.
 
-An answer is a share of the question's range, so B = 2^scale steps and nothing is clipped. Every device adds at least
-`share`, the noise of the least variance offered; who sells less privacy adds more.
+An answer is a share of the question's range, so B = 2^scale steps without clipping. Every device adds at least `share`,
+the noise of the least variance offered; a device that sells less privacy adds more.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-
-import numpy as np
 
 from coterie.privacy.discrete import Integers, discrete_gaussian
 from coterie.privacy.grid import KERNEL_VARIANCE
@@ -26,7 +25,7 @@ BITS = 64
 
 
 def answer_scale(variance_high: float) -> int:
-    """Bits after the point, such that the widest noise offered stays within the sampler's reach."""
+    """Choose the bits after the point so that the sampler covers the widest noise offered."""
     return min(MOST_SCALE, 40 - math.ceil(math.log2(max(1.0, math.sqrt(variance_high)))))
 
 
@@ -43,21 +42,21 @@ def answer_variance(variance: float, terms: Terms) -> float:
 def answer_values(share_of_range: float, variance: float, terms: Terms, stream: Stream) -> Integers:
     """The device's one whole number, noise included."""
     if not 0.0 <= share_of_range <= 1.0:
-        raise ValueError("an answer is told as a share of the range, from 0 to 1")  # the answer itself is private
+        raise ValueError("an answer must be a share of the range, from 0 to 1")  # no value: it is private
     value = round(math.ldexp(share_of_range, terms.scale))
     return value + discrete_gaussian(1, math.sqrt(answer_variance(variance, terms)), stream)
 
 
 def check_answer_terms(terms: Terms, variance_high: float) -> None:
-    """`TermsRefused` unless the terms are those of a survey whose answers may have so much noise."""
+    """Raise `TermsRefused` unless the terms are those of a survey whose answers may have this much noise."""
     if (terms.bits, terms.scale, float(terms.clip_norm)) != (BITS, answer_scale(variance_high), 1.0):
         raise TermsRefused("the terms are not those of a sum of answers; ask the publisher to check the task")
 
 
 def answer_multiplier(variance: float, terms: Terms, circle: Circle) -> float:
-    """Noise multiplier the ledger is charged with: the own noise and the share of every other honest device.
+    """Return the noise multiplier for the ledger: own noise and the share of every other honest device.
 
-    An owner who counts on named company only takes the company it insists on for the others.
+    An owner who counts on named company alone counts only the company it requires.
     """
     honest = terms.honest if circle.count == "assume" else min(terms.honest, 1 + circle.company_least)
     share, bound = terms.grid().share, math.ldexp(1.0, terms.scale)
@@ -66,18 +65,13 @@ def answer_multiplier(variance: float, terms: Terms, circle: Circle) -> float:
 
 
 def answer_alone(variance: float, terms: Terms) -> float:
-    """ρ of the own noise alone: the price if t clerks and the platform work together."""
+    """Return ρ of the own noise alone: the price if t clerks and the platform collude."""
     return math.ldexp(1.0, 2 * terms.scale) / (2.0 * answer_variance(variance, terms))
 
 
 def answer_fault(sum: int, variances: Sequence[float], terms: Terms) -> str | None:
-    """Why an opened sum of answers with these variances cannot be honest; None if it can."""
+    """Explain why an unmasked sum of answers with these variances cannot be honest; None if it can."""
     spread = terms.grid().tail * math.sqrt(math.fsum(answer_variance(variance, terms) for variance in variances))
     if -spread <= sum <= len(variances) * math.ldexp(1.0, terms.scale) + spread:
         return None
-    return "the sum of the answers lies outside what so many answers and their noise can make it"
-
-
-def mean_of_answers(sum: int, answers: int, terms: Terms) -> float:
-    """The mean share of the range."""
-    return float(np.ldexp(float(sum), -terms.scale)) / answers
+    return f"the sum of the answers lies outside the range of {len(variances)} answers and their noise"

@@ -1,4 +1,4 @@
-"""Canonical JSON: one document has one spelling, so that what is hashed or signed is what was read.
+"""Canonical JSON: every document has one spelling, so that the hashed or signed text is the text that was read.
 
 Sorted keys, no spaces; integers, and strings of printable ASCII without `"` and `\\`. A reader refuses a text that
 differs from its own encoding of what it read: repeated keys, spaces, 1.0 or true for 1.
@@ -20,13 +20,13 @@ class NotCanonical(Exception):
 
 
 def encode(document: Any) -> str:
-    """The one spelling of a document; `NotCanonical` where it has none."""
+    """Return the canonical text of a document; `NotCanonical` if it has none."""
     _check(document)
     return json.dumps(document, sort_keys=True, separators=(",", ":"))
 
 
 def decode(text: str) -> Any:
-    """The document a text spells; `NotCanonical` unless the text is its canonical form."""
+    """Parse a document; `NotCanonical` unless the text is its canonical form."""
     if len(text) > MOST_CHARACTERS:
         raise NotCanonical(f"a document has at most {MOST_CHARACTERS} characters, this one {len(text)}")
     try:
@@ -39,7 +39,7 @@ def decode(text: str) -> Any:
 
 
 def fields(document: Any, kinds: Mapping[str, type], what: str) -> dict[str, Any]:
-    """The document as an object with exactly these keys, each of exactly this type."""
+    """Return the document as an object with exactly these keys, each of exactly this type."""
     if type(document) is not dict or document.keys() != kinds.keys():
         raise NotCanonical(f"{what} must be an object with the keys {', '.join(sorted(kinds))} and no others")
     wrong = sorted(name for name, kind in kinds.items() if type(document[name]) is not kind)
@@ -49,21 +49,21 @@ def fields(document: Any, kinds: Mapping[str, type], what: str) -> dict[str, Any
 
 
 def hexadecimal(text: Any, length: int, what: str) -> bytes:
-    """Bytes told in lower-case hexadecimal, exactly `length` of them."""
+    """Parse exactly `length` bytes of lower-case hexadecimal."""
     if type(text) is str and len(text) == 2 * length and not set(text) - set("0123456789abcdef"):
         return bytes.fromhex(text)
     raise NotCanonical(f"{what} must be {length} bytes in lower-case hexadecimal")
 
 
 def by_id(ids: Iterable[str], what: str) -> None:
-    """`NotCanonical` unless ids ascend by their bytes, none twice."""
+    """Raise `NotCanonical` unless ids ascend strictly by their bytes."""
     listed = [item.encode() for item in ids]
     if any(one >= other for one, other in pairwise(listed)):
-        raise NotCanonical(f"{what} must be listed by id, nobody twice")
+        raise NotCanonical(f"{what} must be sorted by id without duplicates")
 
 
 def rows(document: Any, kinds: Sequence[type], what: str) -> list[list[Any]]:
-    """The document as a list of rows of these types, the first of each being an id and the whole listed by id."""
+    """Return the document as a list of rows of these types, sorted by the id in the first column."""
     if type(document) is not list or any(
         type(row) is not list or [type(value) for value in row] != list(kinds) for row in document
     ):

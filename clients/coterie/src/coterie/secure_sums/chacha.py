@@ -25,15 +25,15 @@ KEY_BYTES = 32
 NONCE_BYTES = 12
 _FIRST_BLOCK = (1).to_bytes(4, "little")
 _MOST_BYTES = 64 * ((1 << 32) - 2)
-"""Of one key and nonce: the block counter has 32 bits."""
+"""Per key and nonce: the block counter has 32 bits."""
 
 
 def stream(key: bytes, length: int, nonce: bytes = bytes(NONCE_BYTES)) -> NDArray[np.uint8]:
-    """The first `length` bytes of the stream, block counter from 1; the same whichever library makes them."""
+    """Return the first `length` bytes of the stream, block counter from 1; both libraries give the same bytes."""
     if len(key) != KEY_BYTES or len(nonce) != NONCE_BYTES:
         raise ValueError(f"a key has {KEY_BYTES} bytes and a nonce {NONCE_BYTES}, got {len(key)} and {len(nonce)}")
     if not 0 <= length <= _MOST_BYTES:
-        raise ValueError(f"a stream has 0 to {_MOST_BYTES} bytes, asked for {length}")
+        raise ValueError(f"a stream has 0 to {_MOST_BYTES} bytes, got a request for {length}")
     return openssl_stream(key, length, nonce) if HAS_OPENSSL else sodium_stream(key, length, nonce)
 
 
@@ -41,7 +41,7 @@ def openssl_stream(key: bytes, length: int, nonce: bytes) -> NDArray[np.uint8]:
     """By `cryptography`."""
     out = np.zeros(length, np.uint8)
     if length:
-        # Enciphering the zeros where they lie saves a second array.
+        # Enciphering zeros in place saves a second array.
         Cipher(ChaCha20(key, _FIRST_BLOCK + nonce), mode=None).encryptor().update_into(out.data, out.data)
     return out
 

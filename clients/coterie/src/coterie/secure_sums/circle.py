@@ -1,7 +1,7 @@
-"""The circle: the owner's own list of the devices it knows, by their keys. What the platform says does not change it.
+"""The circle: the owner's list of the devices it knows, by their keys. The platform cannot change it.
 
-Kept in `circle.json` in the device's home, mode 0600. A member is added by comparing its fingerprint with the one its
-owner reads out: in hexadecimal, in words, or as the text of a QR code.
+Stored as `circle.json` in the device's home, mode 0600. To add a member, the owner compares its fingerprint with the
+one that the member's owner reads out: in hexadecimal, in words, or as the text of a QR code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _VOWELS = "aiou"
 
 
 class BadCircle(Exception):
-    """A circle that cannot be read, or a change to it that makes no sense."""
+    """A circle cannot be read, or a change to it is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +43,19 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Circle:
-    """Whom the owner knows and what it asks of a sum.
+    """The devices that the owner knows, and its requirements for a sum.
 
     Attributes:
         members: devices whose fingerprint the owner compared, by id.
-        seen: clerks whose keys were kept when they were first seen; unverified, and never company.
-        mode: "pinned" takes members only; "first-use" also keeps the key of a clerk seen for the first time.
-        strangers: clerks outside the circle that are put up with (never more than t − 1).
-        smallest_sum: the least survivors the owner wants to disappear among.
+        seen: clerks whose keys were stored at first sight; unverified, and never company.
+        mode: "pinned" accepts members only; "first-use" also stores the key of a clerk seen for the first time.
+        strangers: accepted clerks outside the circle (never more than t − 1).
+        smallest_sum: the fewest survivors that a sum must have.
         company_least: members that must be in the sum too.
-        count: whose noise is believed in: "assume" the terms' honest devices, "company" only named company.
+        count: whose noise counts: "assume" that of the terms' honest devices, "company" that of named company only.
         secure_only: whether tasks with clear sums are declined.
         clerk: whether this device serves as a clerk of other devices' sums.
-        names_clerks: whether tasks are told at joining whom of the circle this device takes as clerks.
+        names_clerks: whether joining a task names the members that this device accepts as clerks.
     """
 
     members: Mapping[str, Member] = field(default_factory=dict)
@@ -82,12 +82,12 @@ class Circle:
 
     @property
     def takes_named_clerks_only(self) -> bool:
-        """Whether a task may be told whom this device takes as clerks: where it takes others too, it names none."""
+        """Whether joining a task names this device's clerks: it names none if it also accepts others."""
         return self.names_clerks and self.mode == "pinned" and self.strangers == 0
 
     @classmethod
     def load(cls, path: Path) -> Circle:
-        """The circle of a file that only its owner may read; an empty one where there is no file."""
+        """Load the circle from a file that only its owner may read; an empty one without a file."""
         try:
             refuse_wide_permissions(path)
             content = json.loads(path.read_bytes())
@@ -103,13 +103,13 @@ class Circle:
             ) from error
 
     def save(self, path: Path) -> None:
-        """Writes the file, on disk when this returns."""
-        people = {name: _told(getattr(self, name)) for name in ("members", "seen")}
+        """Write the file and flush it to disk."""
+        people = {name: _to_dict(getattr(self, name)) for name in ("members", "seen")}
         rest = {item.name: getattr(self, item.name) for item in dataclasses.fields(self) if item.name not in people}
         write_private_file(path, json.dumps({"format": _FORMAT, **people, **rest}, indent=2).encode(), replace=True)
 
     def with_member(self, device: str, signing_key: bytes, owner: str) -> Circle:
-        """With one more member, whose fingerprint was compared; another key under a known id must be removed first."""
+        """Add a member with a compared fingerprint; a known id with another key must be removed first."""
         if len(signing_key) != _KEY_BYTES or not device or not owner:
             raise BadCircle("a member has an id, a signing key of 32 bytes and an owner")
         known = self.members.get(device)
@@ -119,7 +119,7 @@ class Circle:
         return dataclasses.replace(self, members={**self.members, device: Member(signing_key, owner)}, seen=rest)
 
     def without(self, device: str) -> Circle:
-        """Without a member, or without a clerk seen before."""
+        """Remove a member or a clerk seen before."""
         if device not in self.members and device not in self.seen:
             raise BadCircle(f"{device} is not in the circle")
         members, seen = (
@@ -128,13 +128,13 @@ class Circle:
         return dataclasses.replace(self, members=members, seen=seen)
 
     def having_seen(self, clerks: Mapping[str, Member]) -> Circle:
-        """With the keys of clerks met for the first time kept, unverified."""
+        """Add the unverified keys of clerks seen for the first time."""
         fresh = {name: clerk for name, clerk in clerks.items() if name not in self.members and name not in self.seen}
         return dataclasses.replace(self, seen={**self.seen, **fresh}) if fresh else self
 
 
 def fingerprint_words(signing_key: bytes) -> str:
-    """The fingerprint (128 bits) as eight words of five letters, to be read over a telephone.
+    """Return the fingerprint (128 bits) as eight words of five letters, to read aloud.
 
     Each word is a proquint: 16 bits as consonant, vowel, consonant, vowel, consonant.
     """
@@ -143,23 +143,23 @@ def fingerprint_words(signing_key: bytes) -> str:
 
 
 def invitation(device: str, signing_key: bytes, owner: str) -> str:
-    """What a QR code or a message carries so that another owner can add this device: id, owner and whole key."""
+    """Make the text with which another owner can add this device: id, owner and whole key."""
     return "coterie:circle?" + canonical.encode({"device": device, "owner": owner, "signing_key": signing_key.hex()})
 
 
 def read_invitation(text: str) -> tuple[str, Member]:
-    """Device and member of an `invitation`."""
+    """Parse an `invitation` into device and member."""
     prefix = "coterie:circle?"
     try:
         if not text.startswith(prefix):
             raise NotCanonical(f"it does not start with {prefix}")
         kinds: dict[str, type] = {"device": str, "owner": str, "signing_key": str}
-        told = canonical.fields(canonical.decode(text[len(prefix) :]), kinds, "an invitation")
-        key = canonical.hexadecimal(told["signing_key"], _KEY_BYTES, "its key")
+        document = canonical.fields(canonical.decode(text[len(prefix) :]), kinds, "an invitation")
+        key = canonical.hexadecimal(document["signing_key"], _KEY_BYTES, "its key")
         require_signing_key(key)
-        return told["device"], Member(key, told["owner"])
+        return document["device"], Member(key, document["owner"])
     except (NotCanonical, BadKeys) as error:
-        raise BadCircle(f"this is no invitation into a circle ({error}); ask for it again") from error
+        raise BadCircle(f"this is not an invitation into a circle ({error}); ask for it again") from error
 
 
 def _word(bits: int) -> str:
@@ -176,5 +176,5 @@ def _members(content: Any) -> dict[str, Member]:
     }
 
 
-def _told(people: Mapping[str, Member]) -> dict[str, dict[str, str]]:
+def _to_dict(people: Mapping[str, Member]) -> dict[str, dict[str, str]]:
     return {name: {"signing_key": member.signing_key.hex(), "owner": member.owner} for name, member in people.items()}

@@ -1,8 +1,8 @@
 """A clerk's work in one session: offer a key, check candidates, commit to survivors, report share sums, forget.
 
-Every step is a pure function of what the platform shows and of what the clerk keeps, so a clerk that was killed is
-asked again and gives the same bytes. Each step takes the platform for a liar: it checks the terms, the participants and
-every signature itself, and agrees to one set of survivors in a session, for ever.
+Every step is a pure function of the platform's documents and the clerk's file, so a clerk repeats it after a crash with
+the same bytes. No step trusts the platform: the clerk checks the terms, the participants and every signature itself,
+and commits to one set of survivors per session.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class NotAClerk(ClerkRefuses):
 
 
 class BadSurvivors(ClerkRefuses):
-    """Survivors this clerk cannot agree to."""
+    """Survivors that this clerk cannot commit to."""
 
 
 class ReadyCheckMissing(ClerkRefuses):
@@ -58,7 +58,7 @@ class KeyOffer:
 
 @dataclass(frozen=True, slots=True)
 class ReadyCheck:
-    """Which candidates a clerk can serve, by id, and what is wrong with the others."""
+    """The candidates that a clerk can serve, by id, and the faults of the others."""
 
     candidates: str
     ready: tuple[str, ...]
@@ -77,7 +77,7 @@ class Answer:
 
 @dataclass(slots=True)
 class _ClerkSession:
-    """What a clerk has in memory about a place. Seeds are here and nowhere else."""
+    """A clerk's memory of a place. Seeds are stored nowhere else."""
 
     terms: bytes
     opened: dict[tuple[str, bytes], Opened]
@@ -86,7 +86,7 @@ class _ClerkSession:
 
 
 class Clerk:
-    """A device as clerk, for any number of sums. Duties are served one at a time."""
+    """A device as clerk of any number of sums; serves one duty at a time."""
 
     def __init__(
         self, device: str, keys: DeviceKeys, store: CommitteeStore, clock: Callable[[], float] = time.time
@@ -95,7 +95,7 @@ class Clerk:
         self._sessions: dict[Place, _ClerkSession] = {}
 
     def offer_key(self, place: Place, deadline_at: float) -> KeyOffer:
-        """A session key for a place, stored before it is told; the same again when asked again."""
+        """Return a signed session key for a place, stored before it is returned; idempotent."""
         self.tidy()
         private = self._store.open_session(place, lambda: bytes(PrivateKey.generate()), self._clock(), deadline_at)
         self._drop(lambda other: (other.round, other.session_number) < (place.round, place.session_number), place)
@@ -105,7 +105,7 @@ class Clerk:
     def ready_check(
         self, terms: Terms, participants: Participants, candidates: list[Candidate], letters: Mapping[str, bytes]
     ) -> ReadyCheck:
-        """Opens every candidate's letter, then drops those without their company."""
+        """Open every candidate's letter, then drop candidates without their required company."""
         position, session_key = self._assignment(terms)
         participants.check(terms)
         opened: dict[str, Opened] = {}
@@ -113,7 +113,9 @@ class Clerk:
         for candidate in candidates:
             try:
                 letter = letters.get(candidate.device)
-                opened[candidate.device] = _open(terms, participants, position, session_key, candidate, letter)
+                opened[candidate.device] = _open(
+                    terms, participants, position, session_key, candidate=candidate, letter=letter
+                )
             except Fault as fault:
                 faults[candidate.device] = fault.kind
         ready = in_company(opened, participants.key_digests)
@@ -126,7 +128,7 @@ class Clerk:
         )
 
     def commit(self, terms: Terms, participants: Participants, survivors: Survivors) -> bytes:
-        """Signature of D, once (T, D) is on disk; the same again for the same survivors, never for others."""
+        """Sign D once (T, D) is on disk; idempotent, and never for other survivors."""
         self._assignment(terms)
         participants.check(terms)
         members = self._checked(terms, participants, survivors)
@@ -137,11 +139,11 @@ class Clerk:
         return self._keys.sign(commit_message(terms.digest, chosen))
 
     def answer(self, terms: Terms, survivors: bytes, commits: Mapping[str, bytes]) -> Answer:
-        """Sums of this clerk's shares, if it and q clerks in all agreed to the survivors D."""
+        """Return the sums of this clerk's shares, if it and q clerks in all committed to the survivors D."""
         position, _ = self._assignment(terms)
         if self._store.committed(terms.place) != (terms.digest, survivors):
             raise BadSurvivors(
-                "this clerk has not agreed to these survivors, so it reveals nothing; commit to them first"
+                "this clerk has not committed to these survivors, so it reveals nothing; commit to them first"
             )
         if _count_commits(terms, survivors, commits) < commit_quorum(len(terms.clerks), terms.threshold):
             raise TooFewCommits(
@@ -157,24 +159,24 @@ class Clerk:
         return session.answer
 
     def forget(self, place: Place) -> None:
-        """The session is over: mark it, then delete what was kept. The seeds go with it."""
+        """End the session: mark it, then delete its records and seeds."""
         self._store.forget(place)
         self._drop(lambda other: (other.round, other.session_number) <= (place.round, place.session_number), place)
 
     @property
     def is_seated(self) -> bool:
-        """Whether it has offered itself for a session that is not over."""
+        """Whether it has offered a key for a session that is not over."""
         return not self._store.is_empty
 
     def tidy(self) -> None:
-        """Forgets what is due: a day after its deadline, eight days after its offer at most."""
+        """Forget expired sessions: a day after the deadline, eight days after the offer at most."""
         for place in self._store.due(self._clock()):
             self.forget(place)
 
     # --- parts --------------------------------------------------------------------------------------------------------
 
     def _assignment(self, terms: Terms) -> tuple[int, bytes]:
-        """This clerk's position in the terms and its live session key; refuses terms that name another key."""
+        """Return this clerk's position in the terms and its live session key; refuse terms that name another key."""
         session_key = self._store.session(terms.place)
         position = terms.position(self._device)
         if position is None:
@@ -187,7 +189,7 @@ class Clerk:
         return position, session_key
 
     def _remember(self, terms: Terms, opened: dict[tuple[str, bytes], Opened]) -> None:
-        """Keeps what the last ready_check opened; what was opened under other terms of the place does not count."""
+        """Store what the last ready check opened; letters opened under other terms of the place do not count."""
         session = self._sessions.get(terms.place)
         if session is None or session.terms != terms.digest:
             self._sessions[terms.place] = _ClerkSession(terms.digest, opened)
@@ -195,7 +197,7 @@ class Clerk:
             session.opened = opened
 
     def _checked(self, terms: Terms, participants: Participants, survivors: Survivors) -> dict[str, Opened]:
-        """What was opened of each survivor, if this clerk can agree to the set."""
+        """Return each survivor's opened letter, if this clerk can commit to the set."""
         names = [device for device, _ in survivors]
         if names != sorted(set(names), key=str.encode):
             raise BadSurvivors("the list of survivors must be sorted by id without duplicates")
@@ -240,6 +242,7 @@ def _open(
     participants: Participants,
     position: int,
     session_key: bytes,
+    *,
     candidate: Candidate,
     letter: bytes | None,
 ) -> Opened:
@@ -247,17 +250,29 @@ def _open(
     if signing_key is None:
         raise Fault("stranger")
     message = upload_message(
-        terms.digest, candidate.device, candidate.masked_digest, candidate.root, candidate.letter_key
+        terms.digest,
+        candidate.device,
+        masked_digest=candidate.masked_digest,
+        root=candidate.root,
+        letter_key=candidate.letter_key,
     )
     if not signed_by(signing_key, message, candidate.signature):
         raise Fault("signature")
     if letter is None:
         raise Fault("letter")
-    return open_seeds(letter, terms, position, session_key, candidate.device, candidate.letter_key, candidate.root)
+    return open_seeds(
+        letter,
+        terms,
+        position,
+        session_key,
+        device=candidate.device,
+        letter_key=candidate.letter_key,
+        signed_root=candidate.root,
+    )
 
 
 def _count_commits(terms: Terms, survivors: bytes, commits: Mapping[str, bytes]) -> int:
-    """How many distinct clerks of the terms signed D; invalid signatures are passed over."""
+    """Count the clerks of the terms that signed D; ignore invalid signatures."""
     message = commit_message(terms.digest, survivors)
     return sum(
         signed_by(clerk.signing_key, message, commits[clerk.device])

@@ -1,7 +1,7 @@
-"""What a clerk keeps on disk: session keys, what it agreed to, and marks of what is over. One SQLite file of mode 0600.
+"""A clerk's SQLite file of mode 0600: session keys, commits to survivors, and marks of sessions that are over.
 
-Every call is one synced transaction. Killed at any moment, a clerk signs the same again or nothing: an agreement is on
-disk before it is signed, and a mark is written together with the deletion of what it replaces. Seeds are never here.
+Every call is one synced transaction. After a crash a clerk signs the same again or nothing: a commit is on disk before
+it is signed, and a mark is written in the transaction that deletes what it replaces. Seeds are never stored.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _UP_TO = "task = ? AND cohort = ? AND (round < ? OR (round = ? AND session_numbe
 
 
 class ClerkRefuses(Exception):
-    """A clerk does not do what it was asked."""
+    """Base of the errors with which a clerk refuses a duty."""
 
 
 class SessionOver(ClerkRefuses):
-    """The session is over for this clerk, or it never offered itself for it."""
+    """The session is over for this clerk, or it never offered a key for it."""
 
 
 class ConflictingCommit(ClerkRefuses):
-    """The clerk agreed to other survivors, or other terms, in this session."""
+    """The clerk committed to other survivors, or other terms, in this session."""
 
 
 class CommitteeStoreUnavailable(ClerkRefuses):
@@ -59,7 +59,7 @@ class CommitteeStore:
                 database.execute(statement)
 
     def open_session(self, place: Place, make: Callable[[], bytes], now: float, deadline_at: float) -> bytes:
-        """The session key of a place, made and stored on the first call; everything before the place is forgotten."""
+        """Return the session key of a place, made and stored on the first call; forget all earlier places."""
         with self._transaction() as database:
             _refuse_marked(database, place)
             known = _session(database, place)
@@ -72,7 +72,7 @@ class CommitteeStore:
         return fresh
 
     def session(self, place: Place) -> bytes:
-        """The live session key of a place; `SessionOver` if there is none."""
+        """Return the live session key of a place; `SessionOver` if there is none."""
         with self._transaction() as database:
             _refuse_marked(database, place)
             known = _session(database, place)
@@ -81,7 +81,7 @@ class CommitteeStore:
         return known
 
     def commit(self, place: Place, terms: bytes, survivors: bytes) -> None:
-        """Looks whether anything else was agreed at the place and writes (T, D), in one transaction."""
+        """Check that the place has no other commit and store (T, D), in one transaction."""
         with self._transaction() as database:
             _refuse_marked(database, place)
             if _session(database, place) is None:
@@ -90,28 +90,28 @@ class CommitteeStore:
             if known is None:
                 database.execute("INSERT INTO commits VALUES (?, ?, ?, ?, ?, ?)", (*_row(place), terms, survivors))
             elif known != (terms, survivors):
-                raise ConflictingCommit("this clerk has agreed to other survivors in this session")
+                raise ConflictingCommit("this clerk has committed to other survivors in this session")
 
     def committed(self, place: Place) -> tuple[bytes, bytes] | None:
-        """(T, D) this clerk agreed to at a place; None if nothing, `SessionOver` once it is over."""
+        """Return this clerk's commit (T, D) at a place; None without one, `SessionOver` once it is over."""
         with self._transaction() as database:
             _refuse_marked(database, place)
             return _commit(database, place)
 
     def forget(self, place: Place) -> None:
-        """Marks everything up to a place as over, then deletes keys and commits; nothing for places not offered."""
+        """Mark all places up to this one as over and delete their rows; ignore places without a key offer."""
         with self._transaction() as database:
             if _session(database, place) is not None:
                 _mark_and_delete(database, place)
 
     @property
     def is_empty(self) -> bool:
-        """Whether it holds no live session key, so that no sum depends on this clerk."""
+        """Whether no live session key is left, so that no sum depends on this clerk."""
         with self._transaction() as database:
             return database.execute("SELECT 1 FROM sessions LIMIT 1").fetchone() is None
 
     def due(self, now: float) -> list[Place]:
-        """Places whose keys have been kept long enough."""
+        """List places whose session keys have expired."""
         with self._transaction() as database:
             rows = database.execute(
                 "SELECT task, cohort, round, session_number FROM sessions WHERE forget_at <= ? "
@@ -152,12 +152,12 @@ def _refuse_marked(database: sqlite3.Connection, place: Place) -> None:
     ).fetchone()
     if row is not None and (place.round, place.session_number) <= (row[0], row[1]):
         raise SessionOver(
-            f"round {place.round}, session {place.session_number} is over for this clerk; nothing of it is kept"
+            f"round {place.round}, session {place.session_number} is over for this clerk; its records are deleted"
         )
 
 
 def _mark_and_delete(database: sqlite3.Connection, place: Place) -> None:
-    """Raises the mark of the task and cohort to a place (it never goes back) and deletes everything up to it."""
+    """Raise the mark of the task and cohort to a place, never lower it, and delete everything up to it."""
     database.execute(
         "INSERT INTO marks VALUES (?, ?, ?, ?) ON CONFLICT (task, cohort) DO UPDATE SET round = excluded.round, "
         "session_number = excluded.session_number "

@@ -1,4 +1,4 @@
-"""What a device adds to a sum: its change as whole numbers, with its own share of the noise, and what that costs it."""
+"""A device's contribution to a sum: its change as whole numbers with its share of the noise, and the cost."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from coterie.secure_sums.terms import Terms
 
 
 def contribution(change: NDArray[Any], terms: Terms, weight: float, stream: Stream, counts: bool = False) -> Integers:
-    """The device's whole numbers; `TermsRefused` where they cannot be added up.
+    """Make the device's whole numbers; `TermsRefused` if they cannot be summed.
 
     change: all tensors, in the order of their data offsets in the model's file, flattened. With `counts`, one more
-    element tells whether it was within the clip norm (`privacy.adaptive`).
+    element encodes whether it was within the clip norm (`privacy.adaptive`).
     """
     if change.size + counts != terms.elements:
         raise ValueError(f"the terms are for {terms.elements} elements, the change has {change.size}")
@@ -38,15 +38,15 @@ def contribution(change: NDArray[Any], terms: Terms, weight: float, stream: Stre
 
 
 def relative_weight(terms: Terms, weight: float) -> float:
-    """The weight in (0, 1] of a sum with noise: where some weigh more than 1, all are divided by the heaviest."""
+    """Return the weight in (0, 1] of a sum with noise: if the heaviest is above 1, all are divided by it."""
     return weight / max(1.0, float(terms.heaviest))
 
 
 def charged_multiplier(terms: Terms, circle: Circle) -> float:
-    """Noise multiplier the ledger is charged with, √(h·share² − 16)/B.
+    """Return the noise multiplier for the ledger, √(h·share² − 16)/B.
 
-    h is the terms' number of honest devices, which gives z again; an owner who counts on named company only takes
-    itself and the company it insists on.
+    h is the terms' number of honest devices, which gives z again; an owner who counts on named company alone counts its
+    device and the company it requires.
     """
     grid, honest = terms.grid(), terms.honest
     if circle.count == "assume":
@@ -56,11 +56,11 @@ def charged_multiplier(terms: Terms, circle: Circle) -> float:
 
 
 def rho_alone(terms: Terms) -> float:
-    """ρ = B²/(2·share²) of the device's own noise: the price if t clerks and the platform work together."""
+    """ρ = B²/(2·share²) of the device's own noise: the price if t clerks and the platform collude."""
     grid = terms.grid()
     return grid.bound**2 / (2.0 * grid.share**2)
 
 
 def purpose(terms: Terms) -> str:
-    """Name of the release in the ledger: other terms are always another charge."""
+    """Name of the release in the ledger: other terms make another charge."""
     return f"sum-{terms.digest.hex()}"

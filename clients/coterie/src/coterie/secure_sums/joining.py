@@ -1,7 +1,7 @@
-"""What a task said about its sums, privacy and noise when the device joined it. Nothing less is taken later.
+"""A task's sums, privacy and noise when the device joined it; the device never accepts less.
 
-Kept in the device's folder under `joined/`. What was said first counts, whatever the platform says at the next start,
-but that a task whose sums were clear may become secure.
+Stored in the device's folder under `joined/`. The first record counts whatever the platform sends at the next start,
+except that a task with clear sums may become secure.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from coterie.secure_sums.acceptance import Promise
 from coterie.secure_sums.answers import answer_noise
 
 MOST_CLERKS = 4
-"""Clerks of a sum apart, where it has as many members."""
+"""Most clerks of a separate sum of a part of the devices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A task as its owner was shown it.
+    """A task as its owner saw it when joining.
 
     Attributes:
         privacy: its privacy.
         secure: whether its sums are.
         clerks, threshold: m and t.
-        colluders: participants assumed to work with the platform; None where the task leaves it to the default.
-        noise_multiplier: z of the sum; 0 where no noise was promised.
-        variance_low, variance_high: of a survey, the least and most noise an answer may have; 0 for other tasks.
-        apart: whether parts of its devices are sums of their own, whose clerks are up to 4 of their members: clusters.
-        by_trust: whether the noise of a sum goes by trust in its clerks.
-        noise_alone: there, the noise multiplier of a device alone; 0 where no noise was promised.
+        colluders: participants assumed to collude with the platform; None for the default.
+        noise_multiplier: z of the sum; 0 without promised noise.
+        variance_low, variance_high: of a survey, the least and most noise variance of an answer; 0 for other tasks.
+        apart: whether each cluster is a separate sum whose clerks are up to 4 of its members.
+        by_trust: whether the noise of a sum depends on trust in its clerks.
+        noise_alone: in that case, the noise multiplier of a device alone; 0 without promised noise.
     """
 
     privacy: str
@@ -56,7 +56,7 @@ class Joined:
 
     @classmethod
     def of(cls, privacy: str, parameters: Mapping[str, Any], *, apart: bool = False) -> Joined:
-        """From a task's specification."""
+        """Read from a task's specification."""
         sums, uniform = SumsParameters.of(parameters), UniformPrivacy.of(parameters)
         prices = CorrelatedParameters.of(parameters)
         alone = TrustPrivacy.of(parameters).noise_max if privacy in TrustPrivacy.choices else uniform.multiplier()
@@ -75,10 +75,10 @@ class Joined:
         )
 
     def promise(self, least: int, honest: int = 0, count: int = 0, noise: float = 0.0) -> Promise:
-        """What the terms of a sum of at least so many, so many of them honest, must keep to.
+        """Return what the terms of a sum of at least `least` devices, `honest` of them honest, must satisfy.
 
-        Of a sum apart the clerks are among the `count` members; where noise goes by trust in them it is as the terms
-        have it: it is charged as it is, and none at all as a raw update.
+        The clerks of a separate sum are among its `count` members. Noise that depends on trust is taken from the terms:
+        it is charged as it is, and a sum without noise as a raw update.
         """
         usual = max(self.threshold - 1, math.ceil(0.1 * least))
         colluders = usual if self.colluders is None else self.colluders
@@ -90,8 +90,8 @@ class Joined:
         return Promise(clerks, self.threshold, colluders, noise)
 
 
-def kept(path: Path, shown: Joined) -> Joined:
-    """What counts for a task shown like this: what the file says, or this, which the file says from now on."""
+def load_or_store(path: Path, shown: Joined) -> Joined:
+    """Return the stored record of a task; store and return `shown` if there is none or the task has become secure."""
     known = read(path)
     if known is not None and (known.secure or not shown.secure):
         return known
@@ -100,7 +100,7 @@ def kept(path: Path, shown: Joined) -> Joined:
 
 
 def read(path: Path) -> Joined | None:
-    """What the file says; None where there is none."""
+    """Load the record; None without a file."""
     try:
         refuse_wide_permissions(path)
         return Joined(**json.loads(path.read_bytes()))

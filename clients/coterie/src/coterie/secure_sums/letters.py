@@ -1,7 +1,7 @@
 """The letter that brings a clerk its seeds: a sealed letter like others, from a key made for this session alone.
 
-The letter key's private half is never stored, and the clerk deletes its session key afterwards: nobody can open the
-letter later.
+The letter key's private half is never stored, and the clerk deletes its session key afterwards, so that the letter can
+never be opened again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KIND = "seeds"
 
 
 class Fault(Exception):
-    """A candidate a clerk cannot serve, and why."""
+    """The reason why a clerk cannot serve a candidate."""
 
     def __init__(self, kind: FaultKind) -> None:
         super().__init__(kind)
@@ -43,22 +43,22 @@ class LetterKey:
 
     @classmethod
     def generate(cls) -> LetterKey:
-        """A new random one."""
+        """Make a random key."""
         return cls(bytes(PrivateKey.generate()))
 
     @property
     def public(self) -> bytes:
-        """What the clerks open the letters with."""
+        """The key with which the clerks open the letters."""
         return bytes(PrivateKey(self.private).public_key)
 
     def __repr__(self) -> str:
-        """Without the key, so that no log line shows it."""
+        """Omits the key, so that no log line shows it."""
         return "LetterKey(…)"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Opened:
-    """What a clerk learns of one device: its seeds by share, and the company it insists on. Never printed."""
+    """A device's seeds by share and the company it requires, as a clerk reads them. Never printed."""
 
     seeds: dict[int, bytes]
     company: frozenset[bytes]
@@ -66,7 +66,7 @@ class Opened:
 
 
 def subject_of(terms: Terms) -> Subject:
-    """What the letters of a sum are about; a second session has the same subject, and other terms inside."""
+    """Return the subject of a sum's letters; a second session has the same subject and other terms inside."""
     return Subject(terms.task, terms.round, terms.plan_version, KIND)
 
 
@@ -75,11 +75,12 @@ def seal_seeds(
     device: str,
     letter_key: LetterKey,
     seeds: Sequence[bytes],
+    *,
     commitments: Sequence[bytes],
     company: Sequence[bytes],
     company_least: int,
 ) -> list[bytes]:
-    """One letter for each clerk, by position, with the seeds of the shares it holds."""
+    """Seal one letter per clerk, by position, with the seeds of the shares it holds."""
     keys = DeviceKeys(signing=bytes(32), sealing=letter_key.private)  # a letter is sealed, not signed
     common: Tensors = {
         "terms": _bytes([terms.digest])[0],
@@ -99,17 +100,30 @@ def seal_seeds(
 
 
 def open_seeds(
-    letter: bytes, terms: Terms, position: int, session_key: bytes, device: str, letter_key: bytes, signed_root: bytes
+    letter: bytes,
+    terms: Terms,
+    position: int,
+    session_key: bytes,
+    *,
+    device: str,
+    letter_key: bytes,
+    signed_root: bytes,
 ) -> Opened:
-    """What a clerk finds in a candidate's letter; `Fault` says what is wrong with it.
+    """Open a candidate's letter; raise `Fault` if it is wrong.
 
-    letter_key, signed_root: as the candidate's upload was signed.
+    letter_key, signed_root: from the candidate's signed upload.
     """
     keys = DeviceKeys(signing=bytes(32), sealing=session_key)
     clerk = terms.clerks[position].device
     try:
         tensors = open_letter(
-            letter, keys, clerk, subject_of(terms), {device: letter_key}, SeenLetters(), maximum_bytes=MAXIMUM_BYTES
+            letter,
+            keys,
+            clerk,
+            subject_of(terms),
+            peers={device: letter_key},
+            seen=SeenLetters(),
+            maximum_bytes=MAXIMUM_BYTES,
         ).tensors
     except WrongRound as error:
         raise Fault("terms") from error

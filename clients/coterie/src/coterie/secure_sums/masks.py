@@ -1,8 +1,8 @@
-"""Masks that cancel: who holds which seed, what a seed commits to, and the words it stands for.
+"""Masks that cancel: the holders of each seed, the commitment to a seed, and the words that a seed expands to.
 
 Each of K = C(m, t−1) shares is withheld from one set of t−1 clerks, so any t clerks hold all of them and any t−1 miss
-one. A device draws a seed for every share; its mask is the sum of the K streams of words. Clerks tell, share by share,
-the sum of the survivors' streams; taken from the sum of the masked words that leaves the sum of the values.
+one. A device draws a seed for every share; its mask is the sum of the K streams of words. Clerks report, share by
+share, the sum of the survivors' streams; subtracted from the sum of the masked words it leaves the sum of the values.
 
 All sums are modulo 2^b, b the number of bits of a word, so nothing depends on order or grouping.
 """
@@ -40,7 +40,7 @@ def check_committee(clerks: int, threshold: int) -> None:
     """ValueError unless 2 ≤ t ≤ m ≤ 7 and C(m, t−1) ≤ 35."""
     if not 2 <= threshold <= clerks <= MOST_CLERKS or comb(clerks, threshold - 1) > MOST_SHARES:
         raise ValueError(
-            f"{clerks} clerks of whom any {threshold} open a sum are not offered; "
+            f"a committee of {clerks} clerks of whom any {threshold} open a sum is not supported; "
             "take 4 and 2, 3 and 2, 5 and 3 or 7 and 3"
         )
 
@@ -93,7 +93,7 @@ def word_type(bits: int) -> np.dtype[np.unsignedinteger[Any]]:
 
 
 def mask_key(terms: bytes, device: str, share: int, seed: bytes) -> bytes:
-    """The ChaCha20 key a seed stands for under these terms."""
+    """Derive the ChaCha20 key of a seed under these terms."""
     return digest(_MASK_LABEL, terms, digest(device.encode()), share.to_bytes(4, "big"), seed)
 
 
@@ -104,10 +104,10 @@ def mask_stream(terms: bytes, device: str, share: int, seed: bytes, elements: in
 
 
 def masked(values: NDArray[np.int64], terms: bytes, device: str, seeds: Sequence[bytes], bits: int) -> Words:
-    """values + Σ_k stream_k modulo 2^b; values outside ±2^(b−1) would come out as others and are the caller's fault."""
+    """values + Σ_k stream_k modulo 2^b; the caller keeps values within ±2^(b−1)."""
     total = values.astype(word_type(bits))
     for share, seed in enumerate(seeds):
-        total += mask_stream(terms, device, share, seed, values.size, bits)
+        total += mask_stream(terms, device, share, seed, elements=values.size, bits=bits)
     return total
 
 
@@ -115,7 +115,7 @@ def share_sum(terms: bytes, share: int, survivors: Iterable[tuple[str, bytes]], 
     """A_k = Σ stream over the survivors, given as (device, its seed of this share)."""
     total: Words = np.zeros(elements, word_type(bits))
     for device, seed in survivors:
-        total += mask_stream(terms, device, share, seed, elements, bits)
+        total += mask_stream(terms, device, share, seed, elements=elements, bits=bits)
     return total
 
 

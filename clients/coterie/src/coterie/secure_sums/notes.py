@@ -1,8 +1,8 @@
-"""What a device must not forget about sums, kept in the ledger's file and in the transaction of the charge.
+"""A device's records about sums, stored in the ledger's file and in the transaction of the charge.
 
-Of each task: the last (round, session_number) it prepared, and its terms. An earlier place is never done again, and
-a place has one set of terms. Without noise also the terms of each model: two sums over different sets would be
-subtracted.
+For each task: the last (round, session_number) that it prepared, and its terms. An earlier place is never repeated, and
+a place has one set of terms. Without noise also the terms of each model, because the platform could subtract two sums
+over different sets.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ CREATE TABLE IF NOT EXISTS sum_prices (purpose TEXT PRIMARY KEY, rho_alone REAL 
 
 
 def prepare(database: sqlite3.Connection) -> None:
-    """Makes the tables where they are missing."""
+    """Create missing tables."""
     for statement in SCHEMA.split(";")[:-1]:
         database.execute(statement)
 
 
 def note(database: sqlite3.Connection, terms: Terms) -> bool:
-    """Notes the place inside the caller's transaction; True where these very terms were noted before.
+    """Record the place in the caller's transaction; return True if these terms were recorded before.
 
-    `TermsRefused` for an earlier place, for other terms of the same place, and without noise for a second sum of one
-    model.
+    Raises `TermsRefused` for an earlier place, for other terms of the same place, and without noise for a second sum of
+    one model.
     """
     row = database.execute(
         "SELECT round, session_number, terms FROM sum_places WHERE task = ?", (terms.task,)
@@ -42,7 +42,7 @@ def note(database: sqlite3.Connection, terms: Terms) -> bool:
         if (terms.round, terms.session_number) <= (row[0], row[1]):
             raise TermsRefused(
                 f"this device has already prepared round {row[0]}, session {row[1]} of the task under other terms; "
-                "what is over is not done again"
+                "it does not repeat an earlier session"
             )
     if terms.noise == 0.0:
         _note_model(database, terms)
@@ -54,12 +54,12 @@ def note(database: sqlite3.Connection, terms: Terms) -> bool:
 
 
 def keep_alone(database: sqlite3.Connection, purpose: str, rho: float) -> None:
-    """Keeps what a sum costs if t clerks and the platform work together, beside what it is charged with."""
+    """Store the ρ of a sum if t clerks and the platform collude, beside its charge."""
     database.execute("INSERT OR IGNORE INTO sum_prices VALUES (?, ?)", (purpose, rho))
 
 
 def alone(database: sqlite3.Connection) -> tuple[int, float]:
-    """Sums with noise so far, and the ρ of all of them by this device's own noise alone."""
+    """Return the number of sums with noise, and their total ρ by this device's own noise alone."""
     count, rho = database.execute("SELECT COUNT(*), COALESCE(SUM(rho_alone), 0.0) FROM sum_prices").fetchone()
     return int(count), float(rho)
 
@@ -69,6 +69,6 @@ def _note_model(database: sqlite3.Connection, terms: Terms) -> None:
         database.execute("INSERT INTO sum_models VALUES (?, ?, ?)", (terms.task, terms.model, terms.digest))
     except sqlite3.IntegrityError as error:
         raise TermsRefused(
-            "without noise this device tells a sum only one update of a model: two sums over different sets would be "
-            "subtracted; ask the publisher for a task with noise"
+            "without noise this device adds only one update of a model to a sum, because two sums over different sets "
+            "could be subtracted; ask the publisher for a task with noise"
         ) from error

@@ -1,4 +1,4 @@
-"""The lists that pass between platform and clerks: candidates, survivors, letters; and who of them keeps company."""
+"""The lists that platform and clerks exchange (candidates, survivors, letters), and the check of required company."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def candidates_text(candidates: Iterable[Candidate]) -> str:
 
 
 def read_candidates(text: str) -> list[Candidate]:
-    """Candidates of a canonical list; `BadTerms` if it is not one."""
+    """Parse a canonical list of candidates; `BadTerms` if it is not one."""
     lengths = (DIGEST_BYTES, DIGEST_BYTES, KEY_BYTES, SIGNATURE_BYTES)
     try:
         return [
             Candidate(
                 row[0],
                 *(
-                    canonical.hexadecimal(told, size, "a candidate")
-                    for told, size in zip(row[1:], lengths, strict=True)
+                    canonical.hexadecimal(value, size, "a candidate")
+                    for value, size in zip(row[1:], lengths, strict=True)
                 ),
             )
             for row in canonical.rows(canonical.decode(text), (str,) * 5, "candidates")
@@ -57,12 +57,12 @@ def read_candidates(text: str) -> list[Candidate]:
 
 
 def survivors_text(survivors: Survivors) -> str:
-    """The canonical list of survivors, which must be by id."""
+    """The canonical list of survivors, which the caller sorts by id."""
     return canonical.encode([[device, root.hex()] for device, root in survivors])
 
 
 def read_survivors(text: str) -> list[tuple[str, bytes]]:
-    """Survivors of a canonical list; `BadTerms` unless they are sorted by id without duplicates."""
+    """Parse a canonical list of survivors; `BadTerms` unless it is sorted by id without duplicates."""
     try:
         return [
             (device, canonical.hexadecimal(root, DIGEST_BYTES, "a survivor's root"))
@@ -87,19 +87,19 @@ def framed(device: str, letter: bytes) -> bytes:
 
 
 def read_framed(stream: IO[bytes]) -> Iterator[tuple[str, bytes]]:
-    """Device and letter, one after the other; `BadTerms` where the stream is cut or a letter is too long."""
+    """Yield device and letter in turn; `BadTerms` if the stream is cut short or a letter is too long."""
     while head := stream.read(2):
         name = _exactly(stream, int.from_bytes(head, "big")) if len(head) == 2 else b""
         size = int.from_bytes(_exactly(stream, 4), "big")
         if not name or size > MAXIMUM_BYTES:
-            raise BadTerms("the stream of letters is damaged; it is asked for again")
+            raise BadTerms("the stream of letters is damaged; request it again")
         yield name.decode("ascii", errors="replace"), _exactly(stream, size)
 
 
 def _exactly(stream: IO[bytes], count: int) -> bytes:
     read = stream.read(count)
     if len(read) != count:
-        raise BadTerms("the stream of letters is cut short; it is asked for again")
+        raise BadTerms("the stream of letters is cut short; request it again")
     return read
 
 
@@ -107,7 +107,7 @@ def _exactly(stream: IO[bytes], count: int) -> bytes:
 
 
 def lonely(opened: Mapping[str, Opened], key_digests: Mapping[str, bytes], among: Iterable[str]) -> set[str]:
-    """Devices of `among` with fewer of their company (different keys) among the others than they insist on."""
+    """Return the devices of `among` with less company (different keys) among the others than they require."""
     people = list(among)
     holders: dict[bytes, int] = {}
     for device in people:
@@ -122,7 +122,7 @@ def lonely(opened: Mapping[str, Opened], key_digests: Mapping[str, bytes], among
 
 
 def in_company(opened: Mapping[str, Opened], key_digests: Mapping[str, bytes]) -> set[str]:
-    """The largest set in which each device has the company it requires; others are dropped until none lacks it."""
+    """Return the largest set in which each device has the company it requires."""
     left = set(opened)
     while dropped := lonely(opened, key_digests, left):
         left -= dropped

@@ -1,7 +1,7 @@
-"""The terms of a sum: the one document that devices, clerks and platform bind to, and what each of them signs.
+"""The terms of a sum: the document that devices, clerks and platform bind to, and the messages that they sign.
 
-The digest T of the terms is part of every seed's commitment, every mask, every letter and every signature, so that
-parties who were shown different terms have nothing in common.
+The digest T of the terms is part of every seed's commitment, every mask, every letter and every signature, so messages
+made under different terms never match.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class NamedClerk:
-    """A clerk as the terms name it: who it is, the key of this session and its own signature of that key."""
+    """A clerk as the terms name it: its identity, the key of this session and its signature of that key."""
 
     device: str
     owner: str
@@ -56,15 +56,15 @@ class NamedClerk:
     session_key: bytes
     signature: bytes
 
-    def told(self) -> dict[str, str]:
-        """As it stands in the document."""
+    def to_dict(self) -> dict[str, str]:
+        """The clerk's entry in the document."""
         keys = {name: getattr(self, name).hex() for name in ("signing_key", "session_key", "signature")}
         return {"device": self.device, "owner": self.owner, **keys}
 
 
 @dataclass(frozen=True)
 class Terms:
-    """Terms of one sum. Reals are kept as the text the platform wrote, since that is what was hashed.
+    """Terms of one sum. Reals stay the text that the platform wrote, because its bytes were hashed.
 
     Attributes:
         task, round, session_number, cohort, plan_version: where the sum stands.
@@ -73,7 +73,7 @@ class Terms:
         count, least, honest: n participants, the least survivors, the honest among them (h).
         clip_norm, noise_multiplier, heaviest: reals ≥ 0 in text.
         participants: digest of the list of participants.
-        threshold, quorum: t, and q clerks that must agree.
+        threshold, quorum: t, and q clerks that must commit.
         clerks: by position.
     """
 
@@ -99,7 +99,7 @@ class Terms:
 
     @classmethod
     def read(cls, text: str) -> Terms:
-        """Terms from their canonical text; `BadTerms` unless they hold together by themselves."""
+        """Parse the canonical text; `BadTerms` unless the terms are consistent."""
         try:
             document = canonical.fields(canonical.decode(text), _KINDS, "terms")
             if document.pop("format") != FORMAT:
@@ -117,7 +117,7 @@ class Terms:
         special = ("format", "clerks", _SESSION_KEY)
         document: dict[str, Any] = {name: getattr(self, name) for name in _KINDS if name not in special}
         document |= {_SESSION_KEY: self.session_number, "format": FORMAT}
-        return canonical.encode({**document, "clerks": [clerk.told() for clerk in self.clerks]})
+        return canonical.encode({**document, "clerks": [clerk.to_dict() for clerk in self.clerks]})
 
     @cached_property
     def digest(self) -> bytes:
@@ -141,10 +141,17 @@ class Terms:
 
     def grid(self) -> Grid:
         """The grid of a sum with noise."""
-        return grid_at(self.bits, self.scale, self.elements, float(self.clip_norm), self.noise, self.honest)
+        return grid_at(
+            self.bits,
+            self.scale,
+            elements=self.elements,
+            clip_norm=float(self.clip_norm),
+            multiplier=self.noise,
+            honest=self.honest,
+        )
 
     def position(self, device: str) -> int | None:
-        """Where a device stands among the clerks; None if it is none of them."""
+        """Return a device's position among the clerks; None for other devices."""
         return next((at for at, clerk in enumerate(self.clerks) if clerk.device == device), None)
 
     def held(self, position: int) -> list[int]:
@@ -169,9 +176,9 @@ class Terms:
         if self.round < 1 or self.session_number < 1 or self.cohort < 0 or self.plan_version < 0:
             raise BadTerms("rounds and sessions count from 1, cohorts from 0")
         if self.bits not in (32, 64) or not 1 <= self.elements <= MOST_ELEMENTS or abs(self.scale) > 1_000:
-            raise BadTerms("the terms' words, elements or scale make no sense")
+            raise BadTerms("the terms' bits, elements or scale are out of range")
         if not 3 <= self.least <= self.count or not 1 <= self.honest <= self.least - (self.threshold - 1):
-            raise BadTerms("the terms' least, honest and count do not fit each other")
+            raise BadTerms("the terms' least, honest and count contradict each other")
 
 
 _KINDS: dict[str, type] = {
@@ -186,13 +193,13 @@ _KINDS: dict[str, type] = {
 
 
 def _clerk(entry: Any) -> NamedClerk:
-    told = canonical.fields(entry, _CLERK, "a clerk")
+    values = canonical.fields(entry, _CLERK, "a clerk")
     return NamedClerk(
-        told["device"],
-        told["owner"],
-        canonical.hexadecimal(told["signing_key"], KEY_BYTES, "a clerk's signing key"),
-        canonical.hexadecimal(told["session_key"], KEY_BYTES, "a clerk's session key"),
-        canonical.hexadecimal(told["signature"], SIGNATURE_BYTES, "a clerk's signature"),
+        values["device"],
+        values["owner"],
+        canonical.hexadecimal(values["signing_key"], KEY_BYTES, "a clerk's signing key"),
+        canonical.hexadecimal(values["session_key"], KEY_BYTES, "a clerk's session key"),
+        canonical.hexadecimal(values["signature"], SIGNATURE_BYTES, "a clerk's signature"),
     )
 
 
@@ -206,14 +213,14 @@ def _real(text: str) -> float | None:
 
 @dataclass(frozen=True)
 class Participants:
-    """Who takes part in a sum, with the signing key of each; `text` is what the terms' digest is of."""
+    """The participants of a sum with their signing keys; the terms hold the digest of `text`."""
 
     text: str
     keys: Mapping[str, bytes]
 
     @classmethod
     def read(cls, text: str) -> Participants:
-        """From the canonical list [[device id, signing key], …] by id; `BadTerms` if it is not one."""
+        """Parse the canonical list [[device id, signing key], …] by id; `BadTerms` if it is not one."""
         try:
             rows = canonical.rows(canonical.decode(text), (str, str), "participants")
             keys = {device: canonical.hexadecimal(key, KEY_BYTES, "a participant's key") for device, key in rows}
@@ -225,12 +232,12 @@ class Participants:
 
     @classmethod
     def of(cls, keys: Mapping[str, bytes]) -> Participants:
-        """The list of these devices."""
+        """List these devices."""
         listed = sorted(keys, key=str.encode)
         return cls(canonical.encode([[device, keys[device].hex()] for device in listed]), dict(keys))
 
     def without(self, devices: Collection[str]) -> Participants:
-        """The list without these."""
+        """List the others."""
         return Participants.of({device: key for device, key in self.keys.items() if device not in devices})
 
     @cached_property
@@ -240,11 +247,11 @@ class Participants:
 
     @cached_property
     def key_digests(self) -> Mapping[str, bytes]:
-        """SHA-256 of each device's signing key, which is how a letter names its company."""
+        """SHA-256 of each device's signing key; letters name company by it."""
         return {device: digest(key) for device, key in self.keys.items()}
 
     def check(self, terms: Terms) -> None:
-        """`BadTerms` unless these are the participants the terms were made for."""
+        """Raise `BadTerms` unless the terms were made for these participants."""
         if self.digest != terms.participants or len(self.keys) != terms.count:
             raise BadTerms("the list of participants is not the one the terms were made for")
 
@@ -253,8 +260,8 @@ class Participants:
 
 
 def offer_message(place: Place, device: str, session_key: bytes) -> bytes:
-    """A clerk offers a session key for one session."""
-    told = {
+    """The message that a clerk signs to offer a session key."""
+    document = {
         "task": place.task,
         "round": place.round,
         _SESSION_KEY: place.session_number,
@@ -262,11 +269,11 @@ def offer_message(place: Place, device: str, session_key: bytes) -> bytes:
         "device": device,
         "session_key": session_key.hex(),
     }
-    return b"coterie clerk offer 1\n" + canonical.encode(told).encode()
+    return b"coterie clerk offer 1\n" + canonical.encode(document).encode()
 
 
 def upload_message(terms: bytes, device: str, masked_digest: bytes, root: bytes, letter_key: bytes) -> bytes:
-    """A device vouches for its masked words, its seeds and the key its letters are sealed with."""
+    """The message that a device signs about its masked words, its seeds and its letter key."""
     return b"coterie sum upload 1\n" + terms + digest(device.encode()) + masked_digest + root + letter_key
 
 
@@ -281,14 +288,14 @@ def survivors_digest(terms: bytes, survivors: Sequence[tuple[str, bytes]]) -> by
 
 
 def commit_message(terms: bytes, survivors: bytes) -> bytes:
-    """A clerk agrees to the survivors D, and to no others in this session."""
+    """The message that a clerk signs to commit to the survivors D."""
     return b"coterie sum agree 1\n" + terms + survivors
 
 
 def answer_message(terms: bytes, survivors: bytes, share_digests: Mapping[int, bytes]) -> bytes:
-    """A clerk tells the sums of its shares, by their digests."""
-    told = b"".join(share.to_bytes(4, "big") + share_digests[share] for share in sorted(share_digests))
-    return b"coterie share sums 1\n" + terms + survivors + told
+    """The message that a clerk signs about its share sums, by their digests."""
+    digests = b"".join(share.to_bytes(4, "big") + share_digests[share] for share in sorted(share_digests))
+    return b"coterie share sums 1\n" + terms + survivors + digests
 
 
 def signed_by(signing_key: bytes, message: bytes, signature: bytes) -> bool:

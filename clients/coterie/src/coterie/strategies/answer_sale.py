@@ -1,11 +1,10 @@
-"""An answer sold: the device answers one question with as much noise as the offer makes worth its while.
+"""Answer sale: the device answers one question with the noise that is best for its owner at the offered payment.
 
 [CAPP] Correlation-Aware and Personalized Privacy-Preserving Data Collection.
 
-The answer, the owner's care for its own and its friends' privacy and what it thinks that others' data hide of its own
-are read from the device's private settings and are part of nothing that is sent but the noised answer. In the clear
-the device's ledger is charged for the answer as a whole, since the platform sees each noised answer; in a secure sum
-for the sum, which is what the paper means.
+The private settings hold the answer, the owner's care for its own and its friends' privacy, and its belief about how
+much others' data hide; nothing of them leaves the device except the noised answer. In the clear the ledger is charged
+for the noised answer, which the platform sees; in a secure sum for the sum, as in the paper.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ VALUE = "value"
 """Name of a survey's only tensor, of one float64."""
 _NONSENSE = "the care in the device's private settings makes no sense; see `coterie device care`"
 _ROUNDING = 1e-5
-"""Credits by which whole micro-credits may fall short of an equilibrium that leaves nobody anything."""
+"""Tolerance in credits for payments rounded to micro-credits at an equilibrium of utility 0."""
 
 
 class AnswerSale:
@@ -43,7 +42,7 @@ class AnswerSale:
     masks: ClassVar[bool] = True
 
     def prepare(self, context: RoundContext) -> Delivery:
-        """Decides the noise, charges the device's own ledger, answers; declines when answering is not worth it."""
+        """Choose the noise, charge the ledger and answer; decline if an answer is not worth its payment."""
         try:
             question = Question.of(context.work.parameters)
         except (TypeError, ValueError) as error:
@@ -59,7 +58,7 @@ class AnswerSale:
 def _in_sum(context: RoundContext, share: float) -> Delivery:
     session = masked.accept(context, context.model())
     terms, joined = session.terms, context.joined
-    assert joined is not None  # else the session was not accepted
+    assert joined is not None  # `accept` requires it
     try:
         check_answer_terms(terms, joined.variance_high)
     except TermsRefused as error:
@@ -77,9 +76,9 @@ def _in_sum(context: RoundContext, share: float) -> Delivery:
 
 
 def answer_to(question: Question, private: Mapping[str, Any]) -> float:
-    """The owner's answer: under the question's own words in "answers", else "answer"."""
-    answer_choice = private.get("answers", {})
-    result = answer_choice.get(question.text) if isinstance(answer_choice, Mapping) else None
+    """Return the owner's answer: "answers" under the question's text, else "answer"."""
+    answers = private.get("answers", {})
+    result = answers.get(question.text) if isinstance(answers, Mapping) else None
     result = private.get("answer") if result is None else result
     if not isinstance(result, int | float) or isinstance(result, bool) or not math.isfinite(result):
         raise Declined("this device has no answer to the question; see `coterie device answer`")
@@ -87,7 +86,7 @@ def answer_to(question: Question, private: Mapping[str, Any]) -> float:
 
 
 def choose_variance(context: RoundContext) -> float:
-    """Noise variance that is best for the owner; declines an offer that is worth less than the privacy it costs."""
+    """Return the owner's best noise variance; decline an offer that is worth less than the privacy it costs."""
     work = context.work
     offer = OfferParameters.of(work.parameters)
     if offer.others_variance is None:
@@ -99,12 +98,12 @@ def choose_variance(context: RoundContext) -> float:
         amount / MICRO for amount in (work.base_microcredits, work.slope_microcredits, offer.most_microcredits or 0)
     )
     answer = answer_choice.decide(base, slope, others, care=care, hidden=hidden, variance_low=low, variance_high=high)
-    # Where the payment is at its most, a clearer answer earns nothing: noise is free up to there.
+    # At the largest payment a clearer answer earns nothing more, so noise up to there is free.
     variance = max(answer.variance, min((base - most) / slope, high)) if slope > 0 else answer.variance
     paid = min(max(base - slope * variance, 0.0), most)
     constant = CorrelatedParameters.of(work.parameters).constant
     worth = answer_choice.utility(paid, others + variance, care=care, hidden=hidden, constant=constant)
-    # Unlike [CAPP], whose loss turns negative behind enough noise, nobody answers with noise alone for nothing.
+    # Unlike [CAPP], whose loss turns negative behind enough noise, a device does not answer without payment.
     if worth < -_ROUNDING or paid <= 0.0 < most:
         raise Declined("the payment is too low for this device")
     return variance
@@ -113,20 +112,20 @@ def choose_variance(context: RoundContext) -> float:
 def _believed(
     context: RoundContext, trust: Sequence[float], hidden: Sequence[float]
 ) -> tuple[list[float], list[float]]:
-    """s_j and v_j for the device itself and then its friends: what the owner says, else what the task assumes.
+    """Return s_j and v_j of the device and then its friends: the owner's settings, else the task's assumptions.
 
-    How much others' data hide follows from a correlation that the publisher may have declared too small, to pay less:
-    of its own data the owner's word is the most that is believed.
+    The platform computes v_j from a correlation that the publisher may have declared too small, to pay less, so the
+    owner's own value bounds v_j of the device.
     """
     pricing = CorrelatedParameters.of(context.work.parameters)
     care = {"own": pricing.own_care, "social": pricing.social_care}
     try:
-        said = {**care, **context.private.get("care", {})}
-        own, social, most = float(said["own"]), float(said["social"]), float(said.get("hidden", math.inf))
+        settings = {**care, **context.private.get("care", {})}
+        own, social, most = float(settings["own"]), float(settings["social"]), float(settings.get("hidden", math.inf))
     except (TypeError, ValueError):
         raise Declined(_NONSENSE) from None
     if not (0 <= own < math.inf and 0 <= social < math.inf and most >= 0):
         raise Declined(_NONSENSE)
-    if not trust:  # nothing betrays the device, says the platform
+    if not trust:  # the platform knows of no device whose answer reveals this one's
         return ([own], [most]) if most < math.inf else ([], [])
     return [own * trust[0], *(social * item for item in trust[1:])], [min(hidden[0], most), *hidden[1:]]

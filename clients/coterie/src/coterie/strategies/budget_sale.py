@@ -47,7 +47,7 @@ class BudgetSale:
         try:
             steps = LocalSteps.of(context.work.training)
         except (TypeError, ValueError) as error:
-            raise Declined(f"the task's training makes no sense: {error}") from error
+            raise Declined(f"the task's training parameters are invalid: {error}") from error
         learner = context.learner
         learner.trained()  # a learner without gradients declines before anything is decided
         received = context.model()
@@ -109,7 +109,7 @@ def costs_of(context: RoundContext) -> PrivateCosts:
     try:
         return PrivateCosts(**given)
     except (TypeError, ValueError):
-        # The value itself must not get into a reason that is told to the platform.
+        # The value is private, so the reason for the platform must not hold it.
         raise Declined("the costs in the device's private settings make no sense; see `coterie device costs`") from None
 
 

@@ -8,7 +8,7 @@ a private stream, so that the reported number fits more data sets than the best 
 With privacy, z is the plan's noise multiplier: the deviation of noise over the clip norm M. Per example, every step
 sums clipped gradients of all X samples and adds noise of √steps · z · M; for a whole device, the change is clipped to M
 once and gets noise of z · M. Replacing an example, or all the device's data, moves what is released by at most 2M, so
-either way a round costs ρ = 2/z². Which model the device chose is told to the platform and is not covered by it.
+either way a round costs ρ = 2/z². The reported number of the chosen model is not covered by it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a device found out in a round: the model it chose, and loss and alignment of each model it compared."""
+    """The outcome of a round's comparison: the chosen model, and loss and alignment of each compared model."""
 
     model: int
     losses: Mapping[int, float]
@@ -72,7 +72,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is remembered of a round: the chosen model, its score's lead (NaN: compared with none) and its loss."""
+    """The record of a round: the chosen model, its score's lead (NaN without comparison) and its loss."""
 
     model: int
     margin: float = math.nan
@@ -80,15 +80,15 @@ class Choice:
 
 
 class Cells:
-    """One of K models, chosen anew each round."""
+    """One of K models, chosen again each round."""
 
     serves: ClassVar[tuple[tuple[str, str, str], ...]] = (("cells", "", ""),)
 
     def prepare(self, context: RoundContext) -> Delivery:
-        """Chooses, trains and hands in; metrics are those of the chosen model as it came."""
+        """Choose a model, train it and deliver the change; metrics are those of the chosen model before training."""
         work, learner, terms = context.work, context.learner, Terms.of(context.work)
         history = read_history(context)
-        # What is fetched is seen. Beside noise it tells what the choices told already, and no more of the data.
+        # The platform sees the fetched models. With noise, they depend only on the choices already reported.
         known = history.values() if work.privacy == "none" else ()
         candidates = likely_models(
             [item.model for item in history.values()],
@@ -121,7 +121,7 @@ def find_identity(
 ) -> Identity:
     """argmax_k λ S_k − (1 − λ) L_k over the candidate lines, on the device's training samples.
 
-    may_draw: one of the near-equal lines instead, where there are several.
+    may_draw: choose at random among near-equal lines.
     """
     learner, losses, alignments = context.learner, {}, {}
     everything, compared_bytes = np.arange(learner.samples), 0
@@ -131,9 +131,9 @@ def find_identity(
         learner.load(model)
         losses[line] = learner.loss_of(everything)
         alignments[line] = _alignment(context, learner, line, model)
-    told = ([losses[line] for line in candidates], [alignments[line] for line in candidates], terms.identity_weight)
-    value = scores(*told, relative_loss=terms.relative_loss)
-    chosen = int(choose(*told, relative_loss=terms.relative_loss))
+    compared = ([losses[line] for line in candidates], [alignments[line] for line in candidates], terms.identity_weight)
+    value = scores(*compared, relative_loss=terms.relative_loss)
+    chosen = int(choose(*compared, relative_loss=terms.relative_loss))
     near = near_equal(value)
     if may_draw and len(near) > 1:
         chosen = int(near[_word(context) % len(near)])
@@ -141,9 +141,9 @@ def find_identity(
 
 
 def _word(context: RoundContext) -> int:
-    """What this round is drawn with: the same when it is done again, and known to nobody else.
+    """Return this round's private random word, the same after a crash.
 
-    From a key kept on disk, because the same work must release the same bytes, hence of the same model.
+    It comes from a key on disk, because repeated work must release the same bytes, hence of the same model.
     """
     retained = context.memory.load(COIN)
     if retained is None or "key" not in retained:
@@ -167,10 +167,10 @@ def _alignment(context: RoundContext, learner: Guarded, line: int, model: Arrays
     return alignment(gradient, move) if bool(np.isfinite(move).all()) else 0.0  # whatever the platform sends
 
 
-def figures(found: Identity, compared: tuple[int, ...]) -> dict[str, float]:
-    """What the platform is told of the choice: which model, how many were compared, and their bytes: the broadcast."""
-    sizes = {"compared": float(len(compared)), "broadcast_bytes": float(found.compared_bytes)}
-    return {"model": float(found.model)} | sizes
+def figures(identity: Identity, compared: tuple[int, ...]) -> dict[str, float]:
+    """Metrics of the choice: the model, the number of compared models, and their bytes."""
+    sizes = {"compared": float(len(compared)), "broadcast_bytes": float(identity.compared_bytes)}
+    return {"model": float(identity.model)} | sizes
 
 
 # --- the change, protected --------------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ def descended(
     """The change after `epochs` steps on all samples at once; together they cost what the plan's multiplier says."""
     learner, steps = context.learner, max(instructions.epochs, 1)
     samples, flat, model = learner.samples, Flat.of(received, learner.trained()), received
-    # ρ adds up over steps: √steps times the noise each makes the sum come out as planned. z is over M, not over 2M.
+    # ρ adds up over steps: √steps times the noise per step gives the planned total. z is relative to M, not to 2M.
     multiplier = context.work.noise_multiplier * math.sqrt(steps) / 2.0
     for _ in range(steps):
         learner.load(model)
@@ -220,7 +220,7 @@ def descended(
 
 
 def read_history(context: RoundContext) -> dict[int, Choice]:
-    """What was chosen in each earlier round of this task, in order; empty when nothing readable was kept."""
+    """Load the choice of each earlier round of this task, in order; empty without readable records."""
     retained = context.memory.load(HISTORY)
     if retained is None or "rounds" not in retained or "models" not in retained:
         return {}
@@ -241,7 +241,7 @@ def read_history(context: RoundContext) -> dict[int, Choice]:
 
 
 def keep_history(context: RoundContext, history: Mapping[int, Choice]) -> None:
-    """On disk when this returns."""
+    """Store the choices on disk."""
     rounds = sorted(history)
     columns: dict[str, NDArray[Any]] = {
         "rounds": np.array(rounds, dtype=np.int64),

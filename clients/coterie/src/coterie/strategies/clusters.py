@@ -4,7 +4,7 @@
 task's `clip_norm`, adds the noise its trust in the head leaves due (none from the threshold on), and seals it to the
 head's key; the platform gets its figures and a letter it cannot read. The head opens what comes in time, refuses what
 is damaged or earned by no work, and hands in the un-normalised Σ qΔ with Σ q. Unlike [SCFL], a head whose members all
-stay away hands in its own change as a device alone does, with the largest noise: a sum of one hides nobody.
+stay away hands in its own change as a device alone does, with the largest noise: a sum of one hides no device.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _log = logging.getLogger("coterie.clusters")
 
 
 class Clusters:
-    """One round in a social cluster; in secure sums nobody, its head included, sees a member's update."""
+    """One round in a social cluster; with secure sums no other device sees a member's update, not even its head."""
 
     serves: ClassVar[tuple[tuple[str, str, str], ...]] = (("clusters", "", ""),)
     masks: ClassVar[bool] = True
     sums_apart: ClassVar[bool] = True
 
     def prepare(self, context: RoundContext) -> Delivery:
-        """By role; metrics are those of the model as it came."""
+        """Work by role; metrics are those of the model before training."""
         if context.work.sum:
             return _in_sum(context)
         if context.work.privacy == "uniform":
@@ -65,12 +65,12 @@ class Clusters:
                 raise Declined(f"the plan gives this device the role {role!r}, which clusters do not know")
 
 
-# --- what everybody does ----------------------------------------------------------------------------------------------
+# --- work of all roles ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trained:
-    """The model as it came, the change training made, clipped where noise is promised, and figures of the model."""
+    """The received model, the trained change, clipped where noise is promised, and metrics of the received model."""
 
     received: Arrays
     change: Arrays
@@ -78,7 +78,7 @@ class Trained:
 
 
 def _trained(context: RoundContext, *, noised: bool) -> Trained:
-    """`noised`: whether what leaves has noise of its own."""
+    """Train and clip; `noised` says whether the device adds noise to its release."""
     work, learner = context.work, context.learner
     instructions = Instructions.of(work.training, work.batch_size)
     received = context.model()
@@ -90,7 +90,7 @@ def _trained(context: RoundContext, *, noised: bool) -> Trained:
 
 
 def _clipped(change: Arrays, bound: float) -> Arrays:
-    """The whole change within `bound`: one device's data is what noise hides, and what a sum may be moved by."""
+    """Clip the whole change to `bound`, the most that one device can move a sum."""
     return clip_update(change, bound).tensors
 
 
@@ -99,7 +99,7 @@ def _bound(work: WorkItem) -> float:
 
 
 def _released(context: RoundContext, change: Arrays, multiplier: float, purpose: str = "") -> Arrays:
-    """The change as it may leave: charged to the ledger, and with this noise; 0 means none."""
+    """Release the change with this noise multiplier (0 = none), charged to the ledger."""
     if context.work.privacy == "none" or multiplier <= 0.0:
         return context.release(Raw(change), purpose)
     return context.release(Change(change, _bound(context.work), multiplier), purpose)
@@ -112,7 +112,7 @@ def _alone(
     weight: float,
     members: tuple[MemberReport, ...] = (),
 ) -> Delivery:
-    """The device's own change, noised, straight to the platform."""
+    """Deliver the device's own noised change directly to the platform."""
     if multiplier <= 0.0 and context.work.privacy != "none":
         raise Declined("the plan lets this device upload alone without noise; ask the publisher to check it")
     purpose = context.purpose if not members else f"{context.purpose}-alone"
@@ -129,7 +129,7 @@ def _alone(
 
 
 def _in_sum(context: RoundContext) -> Delivery:
-    """Any member's change, its head's too, masked in the cluster's sum; clipped there where there is noise."""
+    """Deliver the masked change of a member or head in the cluster's sum; clipped if there is noise."""
     work, learner, received = context.work, context.learner, context.model()
     session = masked.accept(context, received)
     learner.load(received)
@@ -152,7 +152,7 @@ def _as_member(context: RoundContext) -> Delivery:
     noised = multiplier > 0.0 and work.privacy != "none"
     context.mail.refuse_strangers(heads, noised=noised)
     if context.mail.is_prepared(heads[0], KIND):
-        # As before a crash: the letter lies sealed, and noise is not drawn twice for one release.
+        # After a crash the sealed letter exists already; noise is drawn once per release.
         context.learner.load(context.model())
         metrics, letter = context.figures(), {}
     else:
@@ -177,7 +177,7 @@ def _as_member(context: RoundContext) -> Delivery:
 
 @dataclass(slots=True)
 class Inspection:
-    """A head looking through its members' letters, one after the other."""
+    """A head's checks of its members' letters, one after the other."""
 
     context: RoundContext
     trained: Trained
@@ -189,7 +189,7 @@ class Inspection:
     reports: dict[str, MemberReport] = field(default_factory=dict)
 
     def look_at(self, received: Received) -> None:
-        """Takes a letter's update, or refuses it with the reason."""
+        """Accept a letter's update, or refuse it with the reason."""
         fault = self._fault(received)
         if fault:
             self.reject(received.sender, fault)
@@ -199,7 +199,7 @@ class Inspection:
         self.flat[received.sender] = checks.flatten(received.letter.tensors)
 
     def reject(self, member: str, fault: str) -> None:
-        """Leaves a member out and says why."""
+        """Leave a member out and record the reason."""
         _log.warning("%s refuses the update of %s: %s", self.context.device_id, member, fault)
         self.taken.pop(member, None)
         self.flat.pop(member, None)
@@ -228,19 +228,19 @@ class Inspection:
         return f"its update has norm {norm:.4g}, at most {most:.4g} was agreed" if norm > most else ""
 
     def weigh_up(self) -> None:
-        """What shows only among all of them: an update of nothing, and noise round after round."""
-        everybody = {**self.flat, "": self.own}
+        """Refuse updates that only a comparison exposes: zeros, and nothing but noise round after round."""
+        updates = {**self.flat, "": self.own}
         for member in list(self.flat):
-            others = [flat for name, flat in everybody.items() if name != member]
-            fault = checks.zero(everybody[member], others) or self._noise_only(member, others)
+            others = [flat for name, flat in updates.items() if name != member]
+            fault = checks.zero(updates[member], others) or self._noise_only(member, others)
             if not fault and self.context.work.privacy == "none":
-                fault = checks.long(everybody[member], others)
+                fault = checks.long(updates[member], others)
             if fault:
                 self.reject(member, fault)
 
     def _noise_only(self, member: str, others: list[Flat]) -> str:
         update, work = self.flat[member], self.context.work
-        # By direction alone: a loud update must not decide where the others point.
+        # Directions only: a large update must not dominate the direction of the others.
         others_way = np.sum([other / max(float(np.linalg.norm(other)), 1e-300) for other in others], axis=0)
         tally = self.tallies[member] = self.tallies.get(member, Tally()).plus(update, others_way, self.move)
         noise = 0.0 if work.privacy == "none" else checks.implied_noise(update, _bound(work))
@@ -309,7 +309,7 @@ def _report(peer: Peer, inspection: Inspection) -> MemberReport:
 
 
 def _last_move(context: RoundContext, received: Tensors) -> Flat | None:
-    """How the model changed in the round before; None in the first."""
+    """Return the model's change in the previous round; None in the first."""
     if not context.work.previous_digests or context.work.previous_digests[0] == context.work.model_digests[0]:
         return None
     before = load_model(context.fetch(context.work.previous_digests[0]))
@@ -317,7 +317,7 @@ def _last_move(context: RoundContext, received: Tensors) -> Flat | None:
 
 
 def _tallies(context: RoundContext) -> dict[str, Tally]:
-    """What is known of members from earlier rounds; this round's own figures, if it is repeated, do not count."""
+    """Load the tallies of earlier rounds; those of this round, if it is repeated, do not count."""
     retained = context.memory.load(_TALLIES) or {}
     tallies = {}
     for member, rows in retained.items():
@@ -329,7 +329,7 @@ def _tallies(context: RoundContext) -> dict[str, Tally]:
 
 
 def _remember(context: RoundContext, tallies: Mapping[str, Tally]) -> None:
-    """Keeps the tallies of this round beside those before it, so that a repeat after a crash counts nothing twice."""
+    """Store this round's tallies beside earlier ones, so that a repeat after a crash counts nothing twice."""
     retained = context.memory.load(_TALLIES) or {}
     saved = {}
     for member, tally in tallies.items():

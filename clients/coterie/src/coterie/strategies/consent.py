@@ -1,4 +1,4 @@
-"""What joining a task means for updates without noise."""
+"""Consent to updates without noise by joining a task."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SAME_NOISE = "uniform"
 
 
 def hides(privacy: str, joined: Joined | None) -> bool:
-    """Whether a task hides what its devices' data say: by noise, or by telling their sum alone."""
+    """Whether a task hides its devices' data: by noise, or by secure sums."""
     return privacy != NO_NOISE or (joined is not None and joined.secure)
 
 
@@ -25,33 +25,33 @@ def is_consent(joined_as: str, asked: str) -> bool:
 
 
 def refuse_other_privacy(joined_as: str, asked: str) -> None:
-    """Declines work of another privacy than the task had when it was joined, whatever the owner allows."""
+    """Decline work of another privacy than the task had when the device joined, whatever the owner allows."""
     if joined_as != asked:
-        raise Declined(f"this task was joined with privacy {joined_as!r}, and this work calls itself {asked[:40]!r}")
+        raise Declined(f"this device joined the task with privacy {joined_as!r}, this work has {asked[:40]!r}")
 
 
 def as_taken(report: str, joined_as: str) -> str:
-    """A stored report as it may go: in a task joined with noise, without figures that nobody called public."""
+    """Return a stored report without metrics of private data, if the task promises noise."""
     return report if joined_as == NO_NOISE else without_figures(report)
 
 
 def unit_of(specification: TaskSpecification) -> Unit:
-    """What the noise of a task hides: one example where it is drawn for examples, else a whole device."""
+    """Return what a task's noise hides: one example if drawn per example, else a whole device."""
     of_examples = specification.privacy == "partial" or specification.incentive == "stackelberg"
     return "example" if of_examples or specification.privacy_unit == "example" else "device"
 
 
 def lifetime_of(specification: TaskSpecification) -> Lifetime | None:
-    """What all rounds of a task cost together, where that is known before the first."""
+    """Return the cost of all rounds of a task together, if it is known before the first."""
     if specification.privacy != SAME_NOISE:
         return None
     return Lifetime.of(specification.parameters, specification.rounds)
 
 
 def in_words(joined_as: str, ledger: PrivacyLedger, lifetime: Lifetime | None = None) -> str:
-    """What an owner should know who joins a task of this privacy; empty when there is nothing to say.
+    """Return the note for an owner who joins a task of this privacy; empty if none is needed.
 
-    `lifetime` is what all its rounds cost, where that is known before the first.
+    `lifetime` is the cost of all its rounds, if it is known before the first.
     """
     if lifetime is not None:
         return f"{lifetime}{_beyond(ledger, lifetime)}"
@@ -63,7 +63,7 @@ def in_words(joined_as: str, ledger: PrivacyLedger, lifetime: Lifetime | None = 
 
 
 def _beyond(ledger: PrivacyLedger, lifetime: Lifetime) -> str:
-    """After how many rounds the owner's limit ends the work, where it does."""
+    """Return after how many rounds the owner's limit ends the work, if it does."""
     limit = ledger.limit
     within = ledger.rounds_within(lifetime.multiplier, lifetime.rounds)
     if within == lifetime.rounds:

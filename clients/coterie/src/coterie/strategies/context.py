@@ -42,15 +42,15 @@ class RoundContext:
         mail: sealed letters to and from the peers of this round.
         ledger: the device's privacy account; `release` charges it before anything leaves.
         private: what the owner keeps to itself, such as costs.
-        memory: what the strategy carries from round to round.
-        outbox: where what leaves is stored before it does.
-        fetch: path of a model by its digest, downloaded if need be.
-        seed: of training order in this round; the same whenever task, round and device are.
-        noise: makes the stream that one release draws its noise from; fresh ones unless this is a simulation.
-        stopping: True when the device was told to stop.
-        keep_private: adds to what the owner keeps to itself, or changes some of it.
+        memory: the strategy's state between rounds.
+        outbox: stores releases before they are sent.
+        fetch: returns the path of a model by its digest, downloaded if necessary.
+        seed: of the training order in this round, a function of task, round and device.
+        noise: makes the noise stream of one release; seeded in simulations only.
+        stopping: whether the device is stopping.
+        keep_private: stores private settings.
         joined_as: privacy of the task when the device joined it.
-        joined: what the task said about its sums then; None for a device that keeps no such thing.
+        joined: the task's sum parameters at that time; None for a device that does not store them.
         owner_id: the device's owner.
         keep_circle: replaces the owner's circle.
         public_figures: whether the learner's figures are of samples that the owner calls public.
@@ -100,7 +100,7 @@ class RoundContext:
     def tells_figures(self) -> bool:
         """Whether exact figures of the device's own samples may be sent: only where its bare update might be, too.
 
-        Noise covers no figure, one device's figure is no sum, and an owner who lets nothing go without noise means
+        Noise covers no figure, one device's metric is not a sum, and an owner who lets nothing go without noise means
         figures as well.
         """
         if hides(self.work.privacy, self.joined):
@@ -118,11 +118,11 @@ class RoundContext:
         return self.work.privacy != NO_NOISE
 
     def release(self, release: Release, purpose: str = "", number: int | None = None) -> Arrays:
-        """What may leave the device: noised, stored, and charged to its ledger. The only place where this is done.
+        """Noise a release, store it and charge it to the ledger; the only place where this is done.
 
         The charge is named by the task, this round (or `number`) and `purpose`, by default this attempt's, and bound to
-        the bytes stored. For the same work the very same bytes are returned, for nothing; whatever else is made, also
-        where they were forgotten, is charged anew. Declines when that would cross the owner's limit.
+        the bytes stored. The same work returns the same bytes without a new charge; any other release, also
+        if the stored bytes are lost, is charged again. Declines if that would cross the owner's limit.
         """
         measured = next((name for name in getattr(release, "change", {}) if is_statistic(name)), "")
         if measured:
@@ -137,7 +137,7 @@ class RoundContext:
             if body is None:
                 self.ledger.check(charge, consented=consented)
                 body = save_tensors(release.tensors(self.noise()))
-                # Stored before it is charged: a device killed in between charges these bytes when it comes back.
+                # Stored before it is charged: after a crash in between the device charges these bytes.
                 self.outbox.put_release(*place, self.work.basis, body)
             self.ledger.charge(replace(charge, digest=hashlib.sha256(body).hexdigest()), consented=consented)
         except BudgetExceeded as error:
@@ -146,11 +146,11 @@ class RoundContext:
         return dict(load_tensors(body))
 
     def check(self, charge: Charge) -> None:
-        """Declines where a release of this price would cross the owner's limit; nothing is written."""
+        """Decline if a release of this cost would cross the owner's limit; write nothing."""
         self._within_limit(charge, self.ledger.check)
 
     def charge(self, charge: Charge, beside: Beside) -> None:
-        """Charges a release that is bound by its name, and writes what belongs to it in the same transaction."""
+        """Charge a release identified by its name, and write its rows in the same transaction."""
         self._within_limit(charge, partial(self.ledger.charge, beside=beside))
 
     def _within_limit(self, charge: Charge, act: Callable[..., object]) -> None:
@@ -160,18 +160,18 @@ class RoundContext:
             raise Declined(_refusal(charge)) from error
 
     def prepared(self, purpose: str = "") -> Charge | None:
-        """The charge of the release that is stored for this very work; None when there is none."""
+        """Return the charge of the release stored for this work, if any."""
         body = self.outbox.find_release(self.work.task_id, self.work.round, purpose or self.purpose, self.work.basis)
         digest = "" if body is None else hashlib.sha256(body).hexdigest()
         return next((charge for charge in self.charges() if digest and charge.digest == digest), None)
 
     def charges(self, number: int | None = None) -> tuple[Charge, ...]:
-        """Every release of this round, those of an earlier attempt included: they were made all the same."""
+        """List every charge of this round, earlier attempts included."""
         entries = self.ledger.history(self.work.task_id, self.work.round if number is None else number)
         return tuple(entry.charge for entry in entries)
 
     def model(self, index: int = 0) -> Arrays:
-        """Tensors of the model to start from, of one line."""
+        """Load the model to start from, of one line."""
         return load_model(self.fetch(self.work.model_digests[index]))
 
     @property
@@ -181,7 +181,7 @@ class RoundContext:
 
 
 def _refusal(charge: Charge) -> str:
-    """Why the round is declined, for the platform."""
+    """Return the reason for declining the round, for the platform."""
     if charge.mechanism != "raw":
         return BEYOND_LIMIT
     return (

@@ -1,4 +1,4 @@
-"""What a mesh device keeps on disk between rounds: its model, its place in the stream, and what it last sent."""
+"""A mesh device's state on disk between rounds: its model, its position in the stream, and its last message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from coterie.learning.mixing import MeshState, Vector
 
 STATE, SENT, MEASURED = "mesh", "mesh-sent", "mesh-measured"
 NEWS = 0.25
-"""A time that moved by this share of itself is worth telling."""
+"""Relative change of a measured time from which it is reported."""
 METRICS = (
     "loss",
     "accuracy",
@@ -26,15 +26,15 @@ METRICS = (
     "step_seconds",
     "simulated_transfer_seconds",
 )
-"""Names of a report's figures, in the order they are stored in; one that was not measured is stored as NaN."""
+"""Names of a report's metrics in storage order; NaN stands for one that was not measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A device's samples as they arrive: pass after pass over its data, each in an order of its own.
+    """A device's samples as they arrive: pass after pass over its data, each in a separate order.
 
-    A batch never crosses into the next pass, so no sample is in it twice: that would double what one sample can
-    change. What is left of a pass is skipped.
+    A batch never crosses into the next pass, so no sample is in it twice, which would double one sample's influence.
+    The rest of a pass is skipped.
 
     Attributes:
         seed: of the orders.
@@ -64,9 +64,9 @@ class DeviceState:
         steps: steps taken.
         round: round of the last step; 0 before the first.
         online_loss: sum over rounds of the loss on each batch as it arrived.
-        metrics: what the last round's report says, so that a repeat says the same.
-        growth: (step, samples, batch size) wherever these changed, from step 0 on: with the seed it says which samples
-            every step saw. Empty for a device that began before this was kept.
+        metrics: those of the last round's report, so that a repeat reports the same.
+        growth: (step, samples, batch size) at every change from step 0 on; with the seed it gives the samples of every
+            step.
     """
 
     learner: MeshState
@@ -84,7 +84,7 @@ class DeviceState:
         return (*self.growth, (self.steps, samples, batch_size))
 
     def seen(self) -> list[NDArray[np.int64]]:
-        """The batch of every step so far; empty where that was not kept."""
+        """Return the batch of every step so far."""
         batches, stream, changes = [], Stream(self.stream.seed), {step: size for step, *size in self.growth}
         samples, batch_size = 0, 0
         for step in range(self.steps if self.growth else 0):
@@ -131,7 +131,7 @@ class DeviceState:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outgoing:
-    """What a device sends in a round: kept, so that noise is drawn once for one state.
+    """The message of a round, stored so that noise is drawn once per state.
 
     Attributes:
         parameters: y as sent, in single precision.
@@ -176,9 +176,9 @@ class Measured:
 
     def save(self, memory: TaskState) -> None:
         """On disk when this returns."""
-        told = {"per_sample": self.per_sample, **self.links}
-        memory.save(MEASURED, {name: np.array([value]) for name, value in told.items()})
+        times = {"per_sample": self.per_sample, **self.links}
+        memory.save(MEASURED, {name: np.array([value]) for name, value in times.items()})
 
     def is_news(self, before: float, now: float) -> bool:
-        """Whether a time differs so much from the one last told that plans may differ."""
+        """Whether a time differs enough from the last reported one to change plans."""
         return now > 0 and abs(now - before) > NEWS * before

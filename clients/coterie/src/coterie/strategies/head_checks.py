@@ -1,4 +1,4 @@
-"""What a cluster's head can tell from its members' updates: damage, and free riding.
+"""Checks by which a cluster's head finds damaged updates and free riders.
 
 A head refuses an update that does not fit the model, is not finite or is larger than clipping allows; one that is zero
 beside the others; and one that points where another update, or the last change of the model, already pointed. Pure
@@ -114,14 +114,14 @@ def zero(update: Flat, others: list[Flat]) -> str:
 
 
 def long(update: Flat, others: list[Flat]) -> str:
-    """Why an update that nobody clips is too long: the platform would refuse all of a cluster for its sake."""
+    """Explain why an unclipped update is too long: the platform would refuse the whole cluster's sum for it."""
     norm = float(np.linalg.norm(update))
     usual = float(np.median([norm, *(np.linalg.norm(other) for other in others)]))
     return f"its update has norm {norm:.4g}, {usual:.4g} is usual" if norm > LONG_TIMES * usual > 0.0 else ""
 
 
 def copied(update: Flat, known: Mapping[str, Flat]) -> str:
-    """Of what an update is a copy, scaled or not; empty when it is its own."""
+    """Name the update that this one copies, scaled or not; empty if it is original."""
     for name, other in known.items():
         same = bool(np.any(other)) and bool(np.array_equal(update, other))
         if same or (update.size >= _SMALLEST_FOR_ANGLES and cosine(update, other) >= COPIED_COSINE):

@@ -29,7 +29,7 @@ from coterie.secure_sums.terms import BadTerms, Participants, Terms
 from coterie.secure_sums.uploads import FORM, make_upload
 from coterie.strategies.context import RoundContext
 
-CLEAR = "this device joined the task with clear sums; it joins again when it is started anew"
+CLEAR = "this device joined the task with clear sums; restart it to join again with secure sums"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class SumSession:
 
 
 def refuse_downgrade(work: WorkItem, joined: Joined, circle: Circle) -> None:
-    """Declines work in the clear of a task that was joined as secure, or where the owner takes part in nothing else."""
+    """Decline work in the clear of a task joined as secure, or if the owner accepts secure sums only."""
     if work.sum:
         return
     if joined.secure and not is_hidden_alone(work, joined):
@@ -53,12 +53,12 @@ def refuse_downgrade(work: WorkItem, joined: Joined, circle: Circle) -> None:
 
 
 def is_hidden_alone(work: WorkItem, joined: Joined) -> bool:
-    """Whether work in the clear is that of a cluster's device alone, with all the noise it was promised."""
+    """Whether work in the clear is that of a device alone in clusters, with at least the promised noise."""
     return joined.apart and work.role == "solo" and 0.0 < joined.noise_alone <= work.noise_multiplier
 
 
 def accept(context: RoundContext, received: Tensors) -> SumSession:
-    """The sum the work is for, if the device may take part in it; declines with the reason, and what to do."""
+    """Return the work's sum if the device may take part in it; decline with the reason and the remedy."""
     work, joined = context.work, context.joined
     if joined is None or not joined.secure:
         raise Declined(CLEAR)
@@ -66,9 +66,8 @@ def accept(context: RoundContext, received: Tensors) -> SumSession:
         terms = Terms.read(work.sum or "")
         if (terms.task, terms.round) != (work.task_id, work.round):
             raise TermsRefused("the terms are for another round than the work they came with")
-        told = context.mail.platform.sum_participants(terms.place, terms.participants)
-        participants = Participants.read(told)
-        # Where the clip norm adapts, one more element tells whether the update was within it.
+        participants = Participants.read(context.mail.platform.sum_participants(terms.place, terms.participants))
+        # With an adaptive clip norm, one more element says whether the update was within it.
         elements = sum(tensor.size for tensor in received.values()) + counts(work)
         key = context.keys.public().signing
         myself = Myself(context.device_id, context.owner_id, key, work.model_digests[0], elements)
@@ -87,7 +86,7 @@ def accept(context: RoundContext, received: Tensors) -> SumSession:
 
 
 def deliver(context: RoundContext, session: SumSession, change: Arrays) -> Delivery:
-    """A model's change as it leaves: masked words and sealed seeds; charged and noted."""
+    """Deliver a model's change as masked words and sealed seeds; charge and note it."""
     terms, weight = session.terms, weight_of(context, session)
     place = (terms.task, terms.round, purpose(terms))
     if terms.noise == 0.0:
@@ -106,7 +105,7 @@ def deliver(context: RoundContext, session: SumSession, change: Arrays) -> Deliv
 
 
 def counts(work: WorkItem) -> bool:
-    """Whether the sum holds a count of the updates within its clip norm."""
+    """Whether the sum counts the updates within its clip norm."""
     return work.privacy == "uniform" and adapts(work.parameters)
 
 
@@ -120,7 +119,7 @@ def release(
     alone: float = 0.0,
     budget: float = 0.0,
 ) -> Delivery:
-    """Whole numbers, noise included, as they leave; `alone` is their ρ if t clerks and the platform work together."""
+    """Deliver noised whole numbers; `alone` is their ρ if t clerks and the platform collude."""
     context.check(charge)
     try:
         delivery = _masked(context, session, values(), weight, budget)
@@ -133,9 +132,9 @@ def release(
 def deliver_charged(
     context: RoundContext, session: SumSession, change: Callable[[], Arrays], budget: float
 ) -> Delivery:
-    """A change that carries its own noise and pays for itself, in a sum without more noise.
+    """Deliver a change that is already noised and charged, in a sum without more noise.
 
-    The place is noted first: a device that may not take part makes no release.
+    The place is noted first, so that a refused device makes no release.
     """
     terms, weight = session.terms, weight_of(context, session)
     try:
@@ -148,7 +147,7 @@ def deliver_charged(
 
 
 def weight_of(context: RoundContext, session: SumSession) -> float:
-    """What the device's update weighs in the sum."""
+    """Return the weight of the device's update in the sum."""
     return context.work.self_weight or (1.0 if session.terms.noise > 0.0 else float(context.samples))
 
 
@@ -157,7 +156,9 @@ def _masked(
 ) -> Delivery:
     terms, circle = session.terms, session.circle
     company = company_of(session.participants, context.device_id, circle)
-    upload, signature = make_upload(values, terms, context.device_id, context.keys, company, circle.company_least)
+    upload, signature = make_upload(
+        values, terms, context.device_id, context.keys, company=company, company_least=circle.company_least
+    )
     known = first_seen(terms, session.myself, circle)
     if known is not circle:
         context.keep_circle(known)

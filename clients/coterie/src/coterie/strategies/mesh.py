@@ -3,8 +3,7 @@
 [BETTA] Efficient Online Decentralized Learning Framework for Social Internet of Things, (18) and Algorithm 1.
 
 The model stays on the device: the platform carries letters it cannot read and gets figures, no tensors. State is on
-disk before anything is reported, so a device that was killed goes on where it was, and noise is drawn once for what is
-released once.
+disk before anything is reported, so a device continues after a crash, and noise is drawn once per release.
 
 Unlike [BETTA], a noised device with the clipped sensitivity takes its gradient at y, what it sent, not at x, what it
 has. At x, a sample of the round before moves the whole batch's gradient without being covered by this round's noise;
@@ -44,7 +43,7 @@ _log = logging.getLogger("coterie.mesh")
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a task wants its mesh devices to work; its parameters and training rates."""
+    """A mesh task's parameters and learning rates."""
 
     privacy: PartialPrivacy
     mesh: MeshParameters
@@ -60,8 +59,8 @@ class Terms:
         terms = cls(PartialPrivacy.of(work.parameters), MeshParameters.of(work.parameters), **rates)
         if not (terms.learning_rate > 0 and 0 < terms.learning_rate_decay <= 1):
             raise Declined(
-                f"learning_rate {terms.learning_rate} and learning_rate_decay {terms.learning_rate_decay} make no "
-                "sense; the first is above 0, the second above 0 and at most 1"
+                f"learning_rate {terms.learning_rate} and learning_rate_decay {terms.learning_rate_decay} are out of "
+                "range; the first must be above 0, the second above 0 and at most 1"
             )
         return terms
 
@@ -80,7 +79,7 @@ class Mesh:
     serves: ClassVar[tuple[tuple[str, str, str], ...]] = (("mesh", "", ""),)
 
     def prepare(self, context: RoundContext) -> Delivery:
-        """Sends, waits, mixes, steps, and reports figures; a round already stepped is only sent and told again."""
+        """Send, wait, mix, step and report; a round already stepped is only sent and reported again."""
         work, terms = context.work, Terms.of(context.work)
         _refuse_raw_to_strangers(context, terms)
         state = DeviceState.load(context.memory)
@@ -150,7 +149,7 @@ def _refuse_raw_to_strangers(context: RoundContext, terms: Terms) -> None:
 
 
 def _outgoing(context: RoundContext, terms: Terms, state: DeviceState, rate: float) -> Outgoing:
-    """y for this state: drawn and charged once; raw ones are not used again where noise has become due."""
+    """Return y for this state, drawn and charged once; a raw y is not reused once noise is due."""
     work, learner = context.work, state.learner
     retained = Outgoing.load(context.memory)
     scale = 0.0
@@ -179,7 +178,7 @@ def _released(context: RoundContext, terms: Terms, state: DeviceState, scale: fl
 
 
 def _send(context: RoundContext, outgoing: Outgoing) -> dict[str, float]:
-    """Seconds it took to send to each neighbour; ends early when the round has moved on without this device."""
+    """Send to each neighbour and return the seconds taken; stop early if the round is over for this device."""
     seconds, hidden = {}, Terms.of(context.work).hides(context.work)
     for peer in context.work.peers:
         began = time.monotonic()
@@ -193,7 +192,7 @@ def _send(context: RoundContext, outgoing: Outgoing) -> dict[str, float]:
 
 
 def _send_again(context: RoundContext, state: DeviceState) -> None:
-    """Letters of a round whose step was taken before a crash, or before the round was planned anew."""
+    """Send the letters of a round again whose step was taken before a crash or a new plan."""
     outgoing = Outgoing.load(context.memory)
     noise_due = context.work.noised and state.steps > 1
     if outgoing is not None and outgoing.steps == state.steps - 1 and (outgoing.scale > 0.0 or not noise_due):
@@ -212,7 +211,7 @@ class Heard:
 
 
 def _receive(context: RoundContext, terms: Terms, size: int) -> Heard:
-    """Waits for every neighbour, but no longer than its share of the time left; unusable letters count as missing."""
+    """Wait for every neighbour, up to the share of the time left; unusable letters count as missing."""
     now = context.mail.now()
     until = now + terms.mesh.wait_share * max(0.0, context.work.deadline_at - now)
     parameters: dict[str, Vector] = {}
@@ -346,13 +345,13 @@ def _private_figures(
 def _report_times(
     context: RoundContext, terms: Terms, heard: Heard, upload_seconds: Mapping[str, float], per_sample: float
 ) -> None:
-    """Tells the platform what links and samples really take, when that is news; failing to is no reason to stop."""
+    """Report new times of links and samples to the platform; a failure to report does not stop the round."""
     if terms.mesh.times != "measured":
         return
-    told = Measured.load(context.memory)
+    last = Measured.load(context.memory)
     links = {peer: upload_seconds[peer] + heard.seconds[peer] for peer in heard.seconds if peer in upload_seconds}
-    news = {peer: seconds for peer, seconds in links.items() if told.is_news(told.links.get(peer, 0.0), seconds)}
-    faster = told.is_news(told.per_sample, per_sample)
+    news = {peer: seconds for peer, seconds in links.items() if last.is_news(last.links.get(peer, 0.0), seconds)}
+    faster = last.is_news(last.per_sample, per_sample)
     platform = context.mail.platform
     try:
         if news:
@@ -363,4 +362,4 @@ def _report_times(
         _log.info("%s could not report what its links take: %s", context.device_id, error)
         return
     if news or faster:
-        Measured(per_sample if faster else told.per_sample, {**told.links, **news}).save(context.memory)
+        Measured(per_sample if faster else last.per_sample, {**last.links, **news}).save(context.memory)

@@ -33,7 +33,7 @@ class Star:
     masks: ClassVar[bool] = True
 
     def prepare(self, context: RoundContext) -> Delivery:
-        """Trains from the round's model; metrics are those of the model as it came."""
+        """Train the round's model; metrics are those of the model before training."""
         work, learner = context.work, context.learner
         instructions = Instructions.of(work.training, work.batch_size)
         received = context.model()
@@ -49,9 +49,9 @@ class Star:
         bounds = instructions.clip_norm, kept_noise(context)
         if not adapts(work.parameters):
             return _delivery(context, context.release(Change(change, *bounds)), metrics)
-        told = context.release(CountedChange(change, *bounds))
-        within = float(told.pop(COUNT)[0])  # noised and charged with the update: no figure of private data
-        return _delivery(context, told, {**metrics, WITHIN: within})
+        released = context.release(CountedChange(change, *bounds))
+        within = float(released.pop(COUNT)[0])  # noised and charged with the update
+        return _delivery(context, released, {**metrics, WITHIN: within})
 
 
 def _delivery(context: RoundContext, change: Arrays, metrics: Mapping[str, float]) -> Delivery:
@@ -65,7 +65,7 @@ def _delivery(context: RoundContext, change: Arrays, metrics: Mapping[str, float
 
 
 def trained_change(context: RoundContext, received: Tensors, *, noised: bool) -> Arrays:
-    """What training changed. Where noise hides it, zeros if it is not finite: declining would tell of the data."""
+    """Return the trained change; with noise, zeros if it is not finite, because declining would reveal it."""
     try:
         return change_of(received, context.learner.parameters())
     except NotFinite as error:
@@ -81,7 +81,7 @@ def change_of(before: Tensors, after: Tensors) -> Arrays:
 
 
 def kept_noise(context: RoundContext) -> float:
-    """The plan's noise multiplier where it is no less than the task promised when the device joined it."""
+    """Return the plan's noise multiplier; decline one below the task's promise when the device joined."""
     noise, joined = promised_noise(context.work), context.joined
     if joined is not None and noise < joined.noise_multiplier * (1.0 - _ROUNDING):
         raise Declined("this work asks for less noise than the task promised when the device joined it")
@@ -89,7 +89,7 @@ def kept_noise(context: RoundContext) -> float:
 
 
 def promised_noise(work: WorkItem) -> float:
-    """The plan's noise multiplier where the task promises noise; declines when there is none."""
+    """Return the plan's noise multiplier; decline work without the promised noise."""
     if work.noise_multiplier <= 0.0:
         raise Declined("the task promises noise but the plan gives this device none; ask the publisher to check it")
     return work.noise_multiplier
