@@ -34,7 +34,7 @@ NAMES = tuple(SHAPES)
 def network(name: str, *, mean: float = 2.0, spread: float = 0.2, all_users: bool = False) -> tuple[Matrix, Matrix]:
     generator = np.random.default_rng(1)
     graph = generate(SHAPES[name], generator)
-    return draw_weights(graph, mean, generator), draw_care(graph, spread, generator, everybody=all_users)
+    return draw_weights(graph, mean, generator), draw_care(graph, spread, generator, all_pairs=all_users)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -23,12 +23,12 @@ def test_saved_epochs_compare_first_valid_decisions_and_rank_failures_last() -> 
     """50 steps an epoch: valid after one epoch against never in two, which counts as three."""
     quick = [Progress(0, 100, -9.0, 0.1), Progress(50, 100, -8.0, 0.95), Progress(100, 100, -7.0, 0.5)]
     never = [Progress(0, 100, -9.0, 0.1), Progress(50, 100, -8.0, 0.2), Progress(100, 100, -7.0, 0.3)]
-    told = {
+    values = {
         (item.figure, item.series): item.value for item in sooner({"ours": quick, "theirs": never}, "ours", "theirs")
     }
-    assert told["epochs to 90 % valid", "ours"] == 1.0
-    assert told["epochs to 90 % valid", "theirs"] == 3.0
-    assert told["epochs saved", "ours"] == pytest.approx(2 / 3)
+    assert values["epochs to 90 % valid", "ours"] == 1.0
+    assert values["epochs to 90 % valid", "theirs"] == 3.0
+    assert values["epochs saved", "ours"] == pytest.approx(2 / 3)
 
 
 def test_more_weight_on_privacy_means_more_noise_and_smaller_budgets() -> None:

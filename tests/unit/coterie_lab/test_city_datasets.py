@@ -109,7 +109,7 @@ def test_a_small_city_has_relations_of_every_derivable_kind() -> None:
     assert result == {"ownership", "parental", "co-location", "social", "social-public"}
 
 
-def test_a_city_of_one_and_of_nobody() -> None:
+def test_a_city_of_one_person_and_of_none() -> None:
     assert set(build_city(1, seed=0).population.owners.tolist()) <= {0, 1}
     with pytest.raises(InvalidCity, match="at least one user"):
         build_city(0, seed=0)

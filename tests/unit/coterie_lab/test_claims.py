@@ -16,8 +16,8 @@ def seed(number: int, *readings: Reading) -> Seeded:
     return Seeded(number, readings)
 
 
-def values(*found: float) -> list[Seeded]:
-    return [seed(k, Reading("saved", "BeTTa", 0.8, value)) for k, value in enumerate(found)]
+def values(*margins: float) -> list[Seeded]:
+    return [seed(k, Reading("saved", "BeTTa", 0.8, value)) for k, value in enumerate(margins)]
 
 
 def test_a_claim_that_holds_in_every_seed_beyond_its_spread_is_reproduced() -> None:
@@ -35,9 +35,9 @@ def test_exactly_at_the_bound_in_every_seed_holds() -> None:
     assert judge(AtMost("at most 0.5", "saved", "BeTTa", 0.5), values(0.5, 0.5, 0.5)).verdict is Verdict.REPRODUCED
 
 
-@pytest.mark.parametrize("found", [[], [0.9], [math.nan, 0.9, 0.9]])
-def test_one_seed_none_or_no_number_decides_nothing(found: list[float]) -> None:
-    assert judge(AtLeast("", "saved", "BeTTa", 0.2), values(*found)).verdict is Verdict.NOT_TESTABLE
+@pytest.mark.parametrize("margins", [[], [0.9], [math.nan, 0.9, 0.9]])
+def test_one_seed_none_or_no_number_decides_nothing(margins: list[float]) -> None:
+    assert judge(AtLeast("", "saved", "BeTTa", 0.2), values(*margins)).verdict is Verdict.NOT_TESTABLE
 
 
 def test_what_was_not_measured_is_not_testable() -> None:

@@ -67,7 +67,7 @@ def test_the_mean_weighs_devices_by_their_samples() -> None:
     assert torch.allclose(mean_change(module, model, few, lesson, 3, "stacked"), by_hand, atol=1e-7)
 
 
-def test_training_lowers_the_loss_of_everybody() -> None:
+def test_training_lowers_the_loss_of_every_device() -> None:
     module, many = network(), cohort(8, ragged=False)
     model = parameters_of(module)
     (change,) = changes(module, model, many, Lesson(0.2, 9, epochs=60), 1, "stacked")

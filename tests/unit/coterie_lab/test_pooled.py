@@ -32,8 +32,8 @@ def test_values_and_slopes_are_those_of_the_two_layers(convolution: nn.Conv2d, p
         tops = [item(shown) for item in both]
         assert torch.equal(*tops)
         slopes = torch.randn(tops[0].shape).relu()
-        told = [torch.autograd.grad(top, [shown, *convolution.parameters()], slopes) for top in tops]
-        for expected, result in zip(*told, strict=True):
+        gradients = [torch.autograd.grad(top, [shown, *convolution.parameters()], slopes) for top in tops]
+        for expected, result in zip(*gradients, strict=True):
             assert expected.abs().max() > 0.1
             assert torch.allclose(expected, result, atol=1e-5)
 

@@ -42,7 +42,7 @@ TARGETS = ("raw", "sum of 2", "sum of 4", "sum of 12", "noised", "secure sum of 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Seen:
-    """What an attacker has: the model's change, its mean over so many devices."""
+    """What an attacker has: the model's change, its mean over `devices` devices."""
 
     change: Tensor
     devices: int
@@ -55,7 +55,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Victims:
-    """Devices with images of their own; the first one is the victim."""
+    """Devices with different images; the first one is the victim."""
 
     images: ImageSet
     shares: NDArray[np.int64]
@@ -70,8 +70,8 @@ class Victims:
         """A device's change: one step on all its images."""
         places = self.shares[device]
         weights = list(module.parameters())
-        told = cross_entropy(module(self.images.train[places]), self.images.train_labels[places])
-        return -RATE * torch.cat([item.reshape(-1) for item in torch.autograd.grad(told, weights)])
+        loss = cross_entropy(module(self.images.train[places]), self.images.train_labels[places])
+        return -RATE * torch.cat([item.reshape(-1) for item in torch.autograd.grad(loss, weights)])
 
 
 def seen(module: nn.Module, victims: Victims, target: str, seed: int) -> Seen:
@@ -81,13 +81,13 @@ def seen(module: nn.Module, victims: Victims, target: str, seed: int) -> Seen:
     stream = SeededStream("attack", seed, target)
     if target == "noised":
         clipped = clip_update({"model": steps[0]}, CLIP).tensors
-        told = Change(clipped, CLIP, NOISE).tensors(stream)["model"]
+        released = Change(clipped, CLIP, NOISE).tensors(stream)["model"]
     elif target.startswith("secure"):
         once = Setting(devices, exact_epsilon(NOISE, DELTA), rounds=1)
-        told, _ = secure_mean(np.stack(steps), once, CLIP, stream)
+        released, _ = secure_mean(np.stack(steps), once, CLIP, stream)
     else:
-        told = np.mean([clip_update({"model": step}, CLIP).tensors["model"] for step in steps], axis=0)
-    return Seen(torch.from_numpy(np.asarray(told, dtype=np.float32)), devices)
+        released = np.mean([clip_update({"model": step}, CLIP).tensors["model"] for step in steps], axis=0)
+    return Seen(torch.from_numpy(np.asarray(released, dtype=np.float32)), devices)
 
 
 # --- inversion --------------------------------------------------------------------------------------------------------
@@ -107,14 +107,14 @@ def inverted(module: nn.Sequential, what: Seen, shape: Sequence[int], seed: int)
 
 
 def _matched(module: nn.Module, slopes: Sequence[Tensor], begin: Tensor) -> Tensor:
-    """An image whose slopes point where those seen do, by descent from a guess that is no larger than images are."""
+    """An image whose slopes point where those seen do, by descent from a guess of at most the size of an image."""
     weights, wanted = list(module.parameters()), torch.cat([slope.reshape(-1) for slope in slopes])
     label = slopes[-1].argmin().reshape(1)
     image = ((begin - begin.mean()) / begin.std().clamp(min=1e-6)).clone().requires_grad_(True)
     optimiser = torch.optim.Adam([image], lr=0.05)
     for _ in range(MATCHING_STEPS):
-        told = cross_entropy(module(image[None]), label)
-        own = torch.cat([item.reshape(-1) for item in torch.autograd.grad(told, weights, create_graph=True)])
+        loss = cross_entropy(module(image[None]), label)
+        own = torch.cat([item.reshape(-1) for item in torch.autograd.grad(loss, weights, create_graph=True)])
         (image.grad,) = torch.autograd.grad(1.0 - cosine_similarity(own, wanted, dim=0), image)
         optimiser.step()
     return image.detach()
@@ -160,7 +160,7 @@ EXAMPLES = 8
 
 
 def membership(images: ImageSet, target: str, seed: int) -> float:
-    """Area under the curve: how often one of the victim's examples looks more like a member than one of nobody's."""
+    """Area under the curve: how often the victim's examples look more like members than other images."""
     module, victims = _model(images), Victims.drawn(images, EXAMPLES, seed)
     if target == "guess":
         return 0.5
@@ -173,8 +173,8 @@ def membership(images: ImageSet, target: str, seed: int) -> float:
 
 def _along(module: nn.Module, what: Seen, image: Tensor, answer: Tensor) -> float:
     """Cosine of what was seen and the example's own slope."""
-    told = cross_entropy(module(image[None]), answer[None])
-    own = torch.cat([item.reshape(-1) for item in torch.autograd.grad(told, list(module.parameters()))])
+    loss = cross_entropy(module(image[None]), answer[None])
+    own = torch.cat([item.reshape(-1) for item in torch.autograd.grad(loss, list(module.parameters()))])
     return float(cosine_similarity(own, what.slope, dim=0))
 
 

@@ -65,7 +65,7 @@ def audit(name: str, observe: Observe, runs: int = QUICK_RUNS, seed: int = 0) ->
     charges = observe(1.0, SeededStream(seed, name, "charges")).charges
     other = 0.0 if all(charge.adjacency == "left-out" for charge in charges) else -1.0
     there, away = (_seen(observe, canary, name, seed, runs) for canary in (1.0, other))
-    figures = sorted({figure for told in (*there, *away) for figure in told})
+    figures = sorted({figure for seen in (*there, *away) for figure in seen})
     error = CHANCE_OF_ERROR / (len(DELTAS) * len(figures))
     result = []
     for delta in DELTAS:
@@ -91,7 +91,7 @@ def _seen(observe: Observe, canary: float, name: str, seed: int, runs: int) -> l
 
 
 def _each(seen: Sequence[Mapping[str, float]], figure: str) -> Floats:
-    # A figure that is told in one world only tells the worlds apart by being there.
+    # The presence of a figure in one world only distinguishes the worlds.
     return np.array([figures.get(figure, -math.inf) for figures in seen])
 
 

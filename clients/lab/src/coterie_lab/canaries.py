@@ -80,10 +80,10 @@ def _released(make: Callable[[float], Release]) -> Observe:
 def _counted(canary: float, stream: Stream) -> Sight:
     """An update with the bit whether it was within the clip norm; left out, the bit is neither yes nor no."""
     release = CountedChange({"w": 3.0 * canary * DIRECTION}, 1.0, NOISE)
-    told = release.tensors(stream)
-    within = float(told.pop(COUNT)[0]) - (0.5 if canary == 0.0 else 0.0)
-    both = float(told["w"] @ DIRECTION) - 2.0 * COUNT_SHARE**2 * joint_norm(1.0) * within
-    figures = seen(told, {"count": within, "both": both})
+    released = release.tensors(stream)
+    within = float(released.pop(COUNT)[0]) - (0.5 if canary == 0.0 else 0.0)
+    both = float(released["w"] @ DIRECTION) - 2.0 * COUNT_SHARE**2 * joint_norm(1.0) * within
+    figures = seen(released, {"count": within, "both": both})
     return Sight(figures, (release.charge("audit", 1, "update"),))
 
 
@@ -174,9 +174,9 @@ def work_item(**changes: Any) -> WorkItem:
 
 def _prepared(prepare: Callable[[RoundContext], Delivery], work: WorkItem, length: float = 3.0) -> Observe:
     def observe(canary: float, stream: Stream) -> Sight:
-        nobody = cast(Any, None)
+        absent = cast(Any, None)
         context = _Watched(
-            work, "dev_1", nobody, _Learner(canary, length), 1, nobody, nobody, {}, nobody, nobody, nobody, 1,
+            work, "dev_1", absent, _Learner(canary, length), 1, absent, absent, {}, absent, absent, absent, 1,
             noise=lambda: stream,
         )  # fmt: skip
         try:
@@ -233,30 +233,30 @@ def _bound_to_bytes() -> Observe:
 
     def observe(canary: float, stream: Stream) -> Sight:
         if not made:
-            made.append(_told_and_charged(change(1.0)))
+            made.append(_released_and_charged(change(1.0)))
         releases, charges = made[0]
-        told = [seen(change(canary).tensors(stream))["value"] for _ in range(releases)]
-        return Sight({"mean of all releases": float(np.mean(told))}, charges)
+        values = [seen(change(canary).tensors(stream))["value"] for _ in range(releases)]
+        return Sight({"mean of all releases": float(np.mean(values))}, charges)
 
     return observe
 
 
-def _told_and_charged(release: Release) -> tuple[int, tuple[Charge, ...]]:
+def _released_and_charged(release: Release) -> tuple[int, tuple[Charge, ...]]:
     """How many different releases the device's own code lets out for one round, and what its ledger then holds."""
-    nobody = cast(Any, None)
+    absent = cast(Any, None)
     with tempfile.TemporaryDirectory() as folder:
         home = DeviceHome(Path(folder))
         ledger, streams = home.ledger(LIMIT), iter(range(ASKED * 2))
-        told = set()
+        released = set()
         for number in range(ASKED):
             work = work_item(model_digests=(f"m{number}",))
             context = RoundContext(
-                work, "dev_1", nobody, nobody, 1, nobody, ledger, {}, nobody, home.outbox, nobody, 1,
+                work, "dev_1", absent, absent, 1, absent, ledger, {}, absent, home.outbox, absent, 1,
                 noise=lambda: SeededStream("ledger", next(streams)),
             )  # fmt: skip
             for _ in range(2):  # the same work twice is the same bytes
-                told.add(context.release(release)["w"].tobytes())
-        return len(told), tuple(entry.charge for entry in ledger.history())
+                released.add(context.release(release)["w"].tobytes())
+        return len(released), tuple(entry.charge for entry in ledger.history())
 
 
 MECHANISMS: dict[str, Observe] = {

@@ -23,7 +23,7 @@ from torch.nn.functional import cross_entropy
 from coterie_lab.pooled import pooled
 
 CHUNK = 64
-"""Devices whose models are held at once. Results depend on it, so it is no option."""
+"""Devices whose models are held at once. Results depend on it, so it is not an option."""
 STACKED_UP_TO = 100_000
 """Parameters from which stacking wins nothing: a chunk's models are then larger than what a core keeps at hand."""
 CHANNELS_LAST_FROM = 32
@@ -99,7 +99,7 @@ def mean_change(module: nn.Module, model: Tensor, cohort: Cohort, lesson: Lesson
 
 
 def _orders(cohort: Cohort, chunk: slice, lesson: Lesson, seed: int) -> Iterator[Tensor]:
-    """Places of each device's samples (devices, most) for every epoch: its own first, in an order of its own."""
+    """Places of each device's samples (devices, most) for every epoch: its own first, in its own order."""
     own = torch.arange(cohort.shares.shape[1]) < cohort.counts[chunk, None]
     for epoch in range(lesson.epochs):
         draw = torch.Generator().manual_seed((seed * 1_000_003 + epoch) * 1_000_003 + chunk.start)

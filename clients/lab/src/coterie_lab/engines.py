@@ -39,19 +39,19 @@ def run_one(work: Work, data: str | None) -> Outcome:
         readings = tuple(find(work.experiment).trial(cell_of(work), work.seed, None if data is None else Path(data)))
     except Exception as error:  # any error of a trial is a result: it is shown and never averaged away
         last = traceback.extract_tb(error.__traceback__)[-1]
-        told = f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})"
-        return Outcome(work, (), time.process_time() - began, told)
+        message = f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})"
+        return Outcome(work, (), time.process_time() - began, message)
     return Outcome(work, readings, time.process_time() - began)
 
 
 def run_local(todo: Sequence[Work], data: Path | None, workers: int) -> Iterator[Outcome]:
-    """Outcomes as they are ready, from so many processes of one thread each."""
-    told = None if data is None else str(data)
+    """Outcomes as they are ready, from `workers` processes of one thread each."""
+    folder = None if data is None else str(data)
     # Spawned, because a forked child of a process with torch's threads may hang.
     with _single_threaded_children():
         pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=begin_worker)
         try:
-            futures = [pool.submit(run_one, work, told) for work in todo]
+            futures = [pool.submit(run_one, work, folder) for work in todo]
             for future in as_completed(futures):
                 yield future.result()
         finally:
@@ -93,7 +93,7 @@ def _single_threaded_children() -> Iterator[None]:
 def begin_worker() -> None:
     """A worker ends with the run that started it, however that ends, and keeps quiet."""
     Thread(target=_end_with_parent, daemon=True).start()
-    # What simulated devices warn their owners of is no news for who reads the progress.
+    # Warnings of simulated devices to their owners would hide the progress.
     logging.getLogger("coterie").setLevel(logging.ERROR)
 
 

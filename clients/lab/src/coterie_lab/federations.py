@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 Combine = Callable[[int, Iterator[Tensor]], Tensor]
 """(round, every device's change in turn) → what is added to the model."""
 CLASSES = 10
-keep_tables(256)  # every device of a process has noise of its own
+keep_tables(256)  # every device of a process has its own noise
 
 
 def small_cnn(channels: int = 1, size: int = 28) -> nn.Sequential:
@@ -95,7 +95,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Federation:
-    """Devices with their images, a model and how everybody trains it."""
+    """Devices with their images, a model and how all of them train it."""
 
     images: ImageSet
     cohort: Cohort
@@ -108,7 +108,7 @@ class Federation:
         return kernel_for(self.module)
 
     def learn(self, rounds: int, seed: int, combine: Combine) -> list[Score]:
-        """How good the model is after each round. A model that is no number any more names nothing rightly."""
+        """How good the model is after each round. A diverged model has accuracy 0."""
         first, scores = parameters_of(self.module), []
         model = first
         for number in range(rounds):
@@ -127,9 +127,9 @@ class Federation:
             return Score(0.0, float("inf"))
         with torch.no_grad():
             nn.utils.vector_to_parameters(model, self.module.parameters())
-            told = self.module(self.images.test)
-            right = (told.argmax(dim=1) == self.images.test_labels).float().mean()
-            return Score(float(right), float(cross_entropy(told, self.images.test_labels)))
+            scores = self.module(self.images.test)
+            right = (scores.argmax(dim=1) == self.images.test_labels).float().mean()
+            return Score(float(right), float(cross_entropy(scores, self.images.test_labels)))
 
 
 def clear_mean(weights: Floats) -> Combine:
@@ -169,5 +169,5 @@ def released(change: Tensor, clip_norm: float, noise: float, *seeds: int) -> NDA
     clipped = clip_update({"model": change.numpy()}, clip_norm).tensors
     if noise <= 0.0:
         return np.asarray(clipped["model"], dtype=np.float32)
-    told = Change(clipped, clip_norm, noise).tensors(SeededStream("lab", *seeds))
-    return np.asarray(told["model"], dtype=np.float32)
+    released = Change(clipped, clip_norm, noise).tensors(SeededStream("lab", *seeds))
+    return np.asarray(released["model"], dtype=np.float32)

@@ -1,4 +1,4 @@
-"""What cluster formation is measured against: nobody cooperates, clusters around the best connected, the best partition
+"""What cluster formation is measured against: no cooperation, clusters around the best connected, the best partition
 anyone could order, and a bound on that. [SCFL] §VI, "Non-cooperative", "Social influence based", "Centralized"; spec
 §3.5.
 """
@@ -26,7 +26,7 @@ class TooManyDevices(TooLarge):
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A partition somebody else's rule arrives at, every device's payoff in it, and who is head of each cluster.
+    """A partition of another rule, every device's payoff in it, and who is head of each cluster.
 
     heads: of the clusters, in their order; empty where the game elects them.
     """
@@ -57,7 +57,7 @@ def social_influence(game: Game, heads: int = INFLUENCERS) -> Baseline:
     """The `heads` devices of highest degree (ties: smallest id) are permanent heads; the others best-respond in turn.
 
     A device chooses among those clusters and being alone, under consent (20c), until a sweep without moves. With the
-    head fixed a member's quality is fixed too, so everybody consents iff surplus per quality X/Q does not fall.
+    head fixed a member's quality is fixed too, so all members consent iff surplus per quality X/Q does not fall.
     """
     if heads < 1:
         raise InvalidGame(f"social influence needs at least one head, not {heads}")

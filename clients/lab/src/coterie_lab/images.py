@@ -21,7 +21,7 @@ from coterie_lab.data import named
 Bytes = NDArray[np.uint8]
 DIGITS = "digits"
 _HELD = 359
-"""Digits that nobody trains on: a fifth."""
+"""Digits held out for tests: a fifth."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,7 +37,7 @@ class ImageSet:
 
 @cache
 def image_set(name: str, folder: Path | None, train: int, test: int) -> ImageSet:
-    """The first so many images of a set, in an order that is the same everywhere."""
+    """The first images of a set, in an order that is the same everywhere."""
     if name == DIGITS:
         images, labels, others, answers = _digits()
     else:
@@ -79,11 +79,11 @@ def _cifar(folder: Path) -> tuple[Bytes, Bytes, Bytes, Bytes]:
             rows = np.asarray(opened.convert("RGB"))
         return rows.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2)
 
-    def told(name: str) -> Bytes:
+    def read_labels(name: str) -> Bytes:
         return np.array(json.loads((folder / "cifar" / name).read_text()), dtype=np.uint8)
 
     images = np.concatenate([read(f"data_batch_{number}.png") for number in range(1, 6)])
-    return images, told("train_lables.json"), read("test_batch.png"), told("test_lables.json")
+    return images, read_labels("train_lables.json"), read("test_batch.png"), read_labels("test_lables.json")
 
 
 def _digits() -> tuple[Bytes, Bytes, Bytes, Bytes]:

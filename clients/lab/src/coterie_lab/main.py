@@ -73,7 +73,7 @@ def list_experiments(as_json: AsJson = False) -> None:
 def run(
     names: Names,
     full: Annotated[bool, typer.Option("--full/--quick", help="All cells and seeds, or a few.")] = False,
-    seeds: Annotated[int | None, typer.Option(min=2, help="So many seeds instead of the mode's.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=2, help="Number of seeds; default: the mode's.")] = None,
     engine: Annotated[str, typer.Option(help="local: processes of this machine; ray: a Ray cluster.")] = "local",
     workers: Annotated[int, typer.Option(min=1, help="Processes of the local engine.")] = os.cpu_count() or 1,
     ray_address: Annotated[str | None, typer.Option(help="A running Ray cluster; left out: this machine.")] = None,
@@ -145,13 +145,13 @@ def report(
             shown(experiment, folder) for experiment in experiments if (folder := newest(root, experiment.name, mode))
         ]
         ready = [part for part in result if part.outcomes]
-        told = {part.experiment.name for part in ready}
-        missing = [experiment.name for experiment in experiments if experiment.name not in told]
+        reported = {part.experiment.name for part in ready}
+        missing = [experiment.name for experiment in experiments if experiment.name not in reported]
         if missing:
             err.print(f"no {mode} results of {', '.join(missing)}: lab run {' '.join(missing)} --{mode}")
         if not ready:
             continue
-        absent = [item.name for item in registered().values() if item.paper == paper and item.name not in told]
+        absent = [item.name for item in registered().values() if item.paper == paper and item.name not in reported]
         (to / f"lab-{paper}.md").write_text(page(paper, ready, to, mode, absent), encoding="utf-8")
         out.print(f"wrote {to / f'lab-{paper}.md'}")
         written += 1
@@ -228,12 +228,12 @@ def _with_progress(job: Job, engine: Engine, data: Path | None) -> list[Outcome]
         progress.update(bar, completed=len(job.wanted) - len(job.missing))
         spent: list[float] = []
 
-        def told(outcome: Outcome) -> None:
+        def report_progress(outcome: Outcome) -> None:
             spent.append(outcome.seconds)
             left = (len(job.missing) - len(spent)) * sum(spent) / len(spent) / engine.workers
             progress.update(bar, advance=1, left=f"{_time(left)} left")
 
-        return carry_out(job, engine, data, told)
+        return carry_out(job, engine, data, report_progress)
 
 
 def _print_verdicts(jobs: Sequence[Job]) -> None:

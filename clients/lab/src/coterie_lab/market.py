@@ -53,7 +53,7 @@ class Settings:
 
 
 def draw_network(devices: int, generator: np.random.Generator) -> Matrix:
-    """The paper's graph: edge i ← j with probability p_ij ~ U(0.1, 0.9), weight U(0.1, 1); nobody is left isolated."""
+    """The paper's graph: edge i ← j with probability p_ij ~ U(0.1, 0.9), weight U(0.1, 1); no node is isolated."""
     chance = generator.uniform(0.1, 0.9, (devices, devices))
     edges = generator.uniform(size=(devices, devices)) < chance
     weights = np.where(edges, generator.uniform(0.1, 1.0, (devices, devices)), 0.0)

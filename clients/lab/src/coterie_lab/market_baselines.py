@@ -2,7 +2,7 @@
 
 [MPPFL] Multi-Hop Privacy Propagation for Differentially Private Federated Learning in Social Networks, section 5.
 
-Protocols: "own" lets social-agnostic devices face the price of an agnostic platform; "common" puts everybody at the
+Protocols: "own" lets social-agnostic devices face the price of an agnostic platform; "common" puts all devices at the
 market's price r*(t); "constant" puts the baselines at its mean over the rounds. Only "constant" reproduces the paper's
 orderings, and the cause is the price that adapts to the round, not awareness of the network.
 
@@ -28,7 +28,7 @@ Protocol: TypeAlias = Literal["own", "common", "constant"]
 
 
 class NoFeasiblePrice(Conflict):
-    """The market has no price at which everybody stays, so nothing can be compared."""
+    """The market has no price at which all devices stay, so nothing can be compared."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,12 +47,12 @@ def random_budgets(level: float, devices: int, generator: np.random.Generator) -
 
 
 def fixed_budgets(level: float, devices: int) -> Vector:
-    """The same budget for everybody (DP-FedAvg)."""
+    """The same budget for all devices (DP-FedAvg)."""
     return np.full(devices, level)
 
 
 def one_hop(market: Market) -> Market:
-    """The market as somebody sees it who knows direct ties only (K = 1)."""
+    """The market as an observer of direct ties sees it (K = 1)."""
     seen = market.leakage
     matrix = None if seen.matrix is None else seen.forward.toarray()
     direct = Leakage(

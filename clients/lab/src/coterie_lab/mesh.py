@@ -73,7 +73,7 @@ def contenders(network: MeshNetwork, transfers: Transfers, *, epsilon: float = 1
     """BeTTa with and without the degree cap, and the baselines on the social graph.
 
     DABMD-like: every device computes for as long as the slowest board needs, no noise. PDOO-like: basic batches,
-    everybody noised. `social + MEP` gives the social graph BeTTa's batches, to tell the two effects apart.
+    all devices noisy. `social + MEP` gives the social graph BeTTa's batches, to tell the two effects apart.
     """
     rules = MeshRules(epsilon=epsilon, transfers=transfers)
     cap = int(np.ceil(np.log2(network.devices))) + 1
@@ -82,8 +82,8 @@ def contenders(network: MeshNetwork, transfers: Transfers, *, epsilon: float = 1
     np.fill_diagonal(adjacency, False)
     basic = np.full(network.devices, rules.basic_batch)
     even = even_batches(network, rules)
-    everybody = frozenset(range(network.devices))
-    nobody: frozenset[int] = frozenset()
+    all_devices = frozenset(range(network.devices))
+    no_device: frozenset[int] = frozenset()
     capped = MeshRules(epsilon=epsilon, transfers=transfers, max_degree=cap)
 
     def on_social(name: str, noisy: frozenset[int], batches: NDArray[np.int64]) -> Contender:
@@ -93,9 +93,9 @@ def contenders(network: MeshNetwork, transfers: Transfers, *, epsilon: float = 1
     return [
         planned("BeTTa", plan_mesh(network, rules)),
         planned("BeTTa capped", plan_mesh(network, capped)),
-        on_social("DABMD-like", nobody, even),
-        on_social("social + MEP", nobody, batch_sizes(network, rules, adjacency)),
-        on_social("PDOO-like", everybody, basic),
+        on_social("DABMD-like", no_device, even),
+        on_social("social + MEP", no_device, batch_sizes(network, rules, adjacency)),
+        on_social("PDOO-like", all_devices, basic),
     ]
 
 

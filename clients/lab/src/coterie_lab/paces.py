@@ -1,4 +1,4 @@
-"""Rounds in simulated time: everybody waits for the slowest, or the model steps whenever a buffer is full.
+"""Rounds in simulated time: all devices wait for the slowest, or the model steps whenever a buffer is full.
 
 Buffer and discounts are the aggregation service's own (`services.aggregation.domain.buffering`), and so is the order of
 things: a device whose update is in the buffer begins again with the next version.
@@ -42,9 +42,9 @@ class Clock:
 
     def synchronous(self, limit: float) -> Iterator[tuple[float, float]]:
         """(time, accuracy) after each round, which takes as long as the slowest device."""
-        slowest, everybody = float(self.seconds.max()), range(len(self.seconds))
+        slowest, all_devices = float(self.seconds.max()), range(len(self.seconds))
         while (self.version + 1) * slowest <= limit:
-            yield (self.version + 1) * slowest, self._step(self._trained(everybody).mean(dim=0))
+            yield (self.version + 1) * slowest, self._step(self._trained(all_devices).mean(dim=0))
 
     def buffered(self, buffering: Buffering, limit: float) -> Iterator[tuple[float, float]]:
         """(time, accuracy) after each step, taken whenever the buffer is full."""

@@ -29,7 +29,7 @@ PAPERS = {
 }
 WORDS = {"reproduced": "**reproduced**", "differs": "**differs**", "not testable": "not testable"}
 CURVE_POINTS = 8
-"""A table shows a curve at so many of its x."""
+"""A table shows a curve at this many of its x."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +111,8 @@ def _section(part: Shown, pictures: Path) -> list[str]:
     lines += ["", f"*Reading.* {item.reading}"] if item.reading else []
     effort, run = item.effort(part.folder.mode), len(part.outcomes)
     planned = len(effort.cells) * effort.seeds
-    told = f"{run} trials" if run >= planned else f"**{run} of {planned} trials**"
-    lines += ["", f"{told}, {spent:.0f} processor seconds, code {part.folder.code}.", ""]
+    trials = f"{run} trials" if run >= planned else f"**{run} of {planned} trials**"
+    lines += ["", f"{trials}, {spent:.0f} processor seconds, code {part.folder.code}.", ""]
     return lines
 
 
@@ -137,9 +137,9 @@ def _curves(part: Shown, figure: str) -> Curves:
     return result
 
 
-def _table(found: Curves, plot: Plot) -> list[str]:
+def _table(curves: Curves, plot: Plot) -> list[str]:
     """Mean ± standard deviation over seeds, for each series at some of its x, and the paper's numbers."""
-    places = sorted({x for values in found.values() for x in values})
+    places = sorted({x for values in curves.values() for x in values})
     if len(places) > CURVE_POINTS:
         places = [places[k] for k in np.linspace(0, len(places) - 1, CURVE_POINTS).round().astype(int)]
     places = sorted({*places, *(x for points in plot.paper.values() for x, _ in points)})
@@ -150,7 +150,7 @@ def _table(found: Curves, plot: Plot) -> list[str]:
     else:
         header = ["", f"{plot.x} = {places[0]:g}", *(f"{x:g}" for x in places[1:])] if places else [""]
     lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
-    for series, values in found.items():
+    for series, values in curves.items():
         cells = [_spread(values.get(x, [])) for x in places]
         lines.append("| " + " | ".join([series, *cells]) + " |")
     for name, points in plot.paper.items():

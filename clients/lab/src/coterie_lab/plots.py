@@ -39,20 +39,20 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def draw(found: Curves, plot: Plot, experiment: str, folder: Path) -> str:
+def draw(curves: Curves, plot: Plot, experiment: str, folder: Path) -> str:
     """Writes the picture twice and returns its name without ending."""
     spelt = plot.figure.translate(GREEK)
     name = "-".join([experiment, *"".join(c if c.isalnum() and c.isascii() else " " for c in spelt).split()])
     with mpl.rc_context(STYLE):
-        bars = len(found) * len(_groups(found, plot))
+        bars = len(curves) * len(_groups(curves, plot))
         height = (
-            max(HEIGHT, 0.9 + 0.22 * bars + 0.12 * len(found)) if plot.x == "" else HEIGHT + 0.24 * (len(found) // 2)
+            max(HEIGHT, 0.9 + 0.22 * bars + 0.12 * len(curves)) if plot.x == "" else HEIGHT + 0.24 * (len(curves) // 2)
         )
         figure, axes = plt.subplots(figsize=(WIDTH, height), layout="constrained")
         if plot.x == "":
-            _bars(axes, found, plot)
+            _bars(axes, curves, plot)
         else:
-            _lines(axes, found, plot)
+            _lines(axes, curves, plot)
         if plot.x != "" or plot.groups:
             figure.legend(loc="outside lower center", ncols=2, frameon=False)
         axes.grid(alpha=0.25, axis="x" if plot.x == "" else "both")
@@ -64,8 +64,8 @@ def draw(found: Curves, plot: Plot, experiment: str, folder: Path) -> str:
     return name
 
 
-def _lines(axes: Axes, found: Curves, plot: Plot) -> None:
-    for k, (series, values) in enumerate(found.items()):
+def _lines(axes: Axes, curves: Curves, plot: Plot) -> None:
+    for k, (series, values) in enumerate(curves.items()):
         places, colour = sorted(values), COLOURS[k % len(COLOURS)]
         means = np.array([np.mean(values[x]) for x in places])
         spread = np.array([np.std(values[x]) for x in places])
@@ -83,23 +83,23 @@ def _lines(axes: Axes, found: Curves, plot: Plot) -> None:
         axes.set_yscale("log")
 
 
-def _bars(axes: Axes, found: Curves, plot: Plot) -> None:
-    groups = _groups(found, plot)
+def _bars(axes: Axes, curves: Curves, plot: Plot) -> None:
+    groups = _groups(curves, plot)
     thick = 0.8 / len(groups)
     for place, (k, group) in enumerate(groups.items()):
-        values = [item.get(float(k), [float("nan")]) for item in found.values()]
+        values = [item.get(float(k), [float("nan")]) for item in curves.values()]
         means, spread = [float(np.mean(value)) for value in values], [float(np.std(value)) for value in values]
-        places = np.arange(len(found)) + (place - (len(groups) - 1) / 2) * thick
+        places = np.arange(len(curves)) + (place - (len(groups) - 1) / 2) * thick
         colour = COLOURS[k % len(COLOURS)]
         axes.barh(places, means, thick * 0.92, xerr=spread, capsize=2, color=colour, label=group)
-    axes.set_yticks(range(len(found)), list(found))
+    axes.set_yticks(range(len(curves)), list(curves))
     axes.invert_yaxis()
     axes.set_xlabel(plot.y)
     if plot.log_y:
         axes.set_xscale("log")
 
 
-def _groups(found: Curves, plot: Plot) -> dict[int, str]:
+def _groups(curves: Curves, plot: Plot) -> dict[int, str]:
     """The groups of bars of which something was measured, by their number, which chooses their colour in every mode."""
-    measured = {x for values in found.values() for x in values}
+    measured = {x for values in curves.values() for x in values}
     return {k: group for k, group in enumerate(plot.groups) if float(k) in measured} or {0: ""}

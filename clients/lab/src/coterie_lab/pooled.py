@@ -89,14 +89,14 @@ class _Maxima(torch.autograd.Function):
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[misc, unused-ignore]  # numba has no types
 def _spread(  # type: ignore[no-untyped-def]
-    slopes, places, known, found, width, padding
+    slopes, places, known, targets, width, padding
 ):  # pragma: no cover - compiled
-    """Adds every cell's part to the slopes of images and filters, `found`. Places count along rows of `width`."""
+    """Adds every cell's part to the slopes of images and filters, `targets`. Places count along rows of `width`."""
     (images, filters), (above, beside) = known, padding
     count, kinds, cells = slopes.shape
     _, height, breadth, channels = images.shape
     _, rows, columns, _ = filters.shape
-    shown, weights, to_image, to_filter = images.ravel(), filters.ravel(), found[0].ravel(), found[1].ravel()
+    shown, weights, to_image, to_filter = images.ravel(), filters.ravel(), targets[0].ravel(), targets[1].ravel()
     for n in range(count):
         for o in range(kinds):
             for cell in range(cells):

@@ -92,7 +92,7 @@ class Fleet:
         return cls(inputs, targets, share, test, images.test_labels)
 
     def trained(self, model: Floats, who: NDArray[np.int64], rate: float, steps: int) -> Floats:
-        """The change of everybody's model after so many steps on all its samples, one row each."""
+        """The change of every device's model after `steps` full-batch steps, one row each."""
         all_there = len(who) == len(self.inputs)
         inputs, targets, share = (x if all_there else x[who] for x in (self.inputs, self.targets, self.share))
         local = np.repeat(model[np.newaxis], len(who), axis=0)
@@ -136,7 +136,7 @@ def local_mean(changes: Floats, setting: Setting, clip_norm: float, stream: Stre
 def _opened(
     changes: Floats, setting: Setting, norm: float, scale: int, deviation: float, stream: Stream
 ) -> tuple[Floats, float]:
-    """Everybody's whole numbers with everybody's noise, added up."""
+    """Sum of all devices' integers and noise."""
     made = counted if setting.adaptive else rounded
     total = np.sum([made(change, norm, scale) for change in changes], axis=0)
     noise = discrete_gaussian(len(changes) * total.size, deviation, stream)

@@ -11,7 +11,7 @@ from coterie_lab.engines import EngineName, run_local, run_ray
 from coterie_lab.experiment import Experiment, Mode
 from coterie_lab.runs import Outcome, RunFolder, Work, works
 
-Told = Callable[[Outcome], None]
+Report = Callable[[Outcome], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +53,14 @@ def prepare(experiment: Experiment, mode: Mode, root: Path, seeds: int | None = 
     return Job(experiment, folder, tuple(wanted), tuple(work for work in wanted if work.key not in finished))
 
 
-def carry_out(job: Job, engine: Engine, data: Path | None, told: Told) -> list[Outcome]:
+def carry_out(job: Job, engine: Engine, data: Path | None, report: Report) -> list[Outcome]:
     """Runs what is missing, keeps every outcome as it comes, and writes the table of all. Returns those that failed."""
     failed = []
     job.folder.note_data([item.name for item in SETS if not item.missing(data)])
     if job.missing:
         for outcome in engine.run(job.missing, data):
             job.folder.store(outcome)
-            told(outcome)
+            report(outcome)
             if outcome.error:
                 failed.append(outcome)
     job.folder.write_parquet(job.wanted, job.experiment.kernel)

@@ -37,8 +37,8 @@ class Work:
     @property
     def key(self) -> str:
         """A name for its file that depends on nothing but what is computed."""
-        told = json.dumps([self.experiment, self.cell, self.seed], sort_keys=True)
-        return hashlib.sha256(told.encode()).hexdigest()[:24]
+        text = json.dumps([self.experiment, self.cell, self.seed], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +147,9 @@ SCHEMA = pa.schema(
 
 
 def _outcome(data: bytes) -> Outcome:
-    told = json.loads(data)
-    work = Work(told["work"]["experiment"], tuple((k, v) for k, v in told["work"]["cell"]), told["work"]["seed"])
-    return Outcome(work, tuple(Reading(**item) for item in told["readings"]), told["seconds"], told["error"])
+    raw = json.loads(data)
+    work = Work(raw["work"]["experiment"], tuple((k, v) for k, v in raw["work"]["cell"]), raw["work"]["seed"])
+    return Outcome(work, tuple(Reading(**item) for item in raw["readings"]), raw["seconds"], raw["error"])
 
 
 def newest(root: Path, experiment: str, mode: Mode) -> RunFolder | None:

@@ -95,7 +95,7 @@ def find_subgraph(graph: NDArray[np.bool_], shape: Shape, generator: np.random.G
         result = _anneal(graph[np.ix_(pool, pool)], shape, generator)
         if result is not None:
             return result
-    raise RuntimeError(f"no subgraph with {shape} found; use another seed")
+    raise RuntimeError(f"no subgraph with {shape} inner; use another seed")
 
 
 def _anneal(graph: NDArray[np.bool_], shape: Shape, generator: np.random.Generator) -> NDArray[np.bool_] | None:
@@ -122,8 +122,8 @@ def _anneal(graph: NDArray[np.bool_], shape: Shape, generator: np.random.Generat
         if trial <= current or generator.uniform() < math.exp((current - trial) / heat):
             inside, links, current = moved, changed, trial
         if current == 0 and _connected(graph[np.ix_(inside, inside)]):
-            found: NDArray[np.bool_] = graph[np.ix_(inside, inside)]
-            return found
+            inner: NDArray[np.bool_] = graph[np.ix_(inside, inside)]
+            return inner
     return None
 
 
@@ -139,11 +139,11 @@ def draw_weights(graph: NDArray[np.bool_], mean: float, generator: np.random.Gen
 
 
 def draw_care(
-    graph: NDArray[np.bool_], spread: float, generator: np.random.Generator, *, everybody: bool = False
+    graph: NDArray[np.bool_], spread: float, generator: np.random.Generator, *, all_pairs: bool = False
 ) -> Matrix:
-    """s_ij ~ N(0, spread²) truncated to [0, 1]: on the edges and for oneself, or for `everybody`."""
+    """s_ij ~ N(0, spread²) truncated to [0, 1]: on the edges and for oneself, or for `all_pairs`."""
     drawn = truncnorm.rvs(0.0, 1.0 / spread, scale=spread, size=graph.shape, random_state=generator)
-    return np.asarray(drawn if everybody else np.where(graph | np.eye(len(graph), dtype=bool), drawn, 0.0))
+    return np.asarray(drawn if all_pairs else np.where(graph | np.eye(len(graph), dtype=bool), drawn, 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ def measure(weights: Matrix, care: Matrix, *, budget: float, constant: float, er
 
 
 def negative_variances(weights: Matrix, care: Matrix, budget: float) -> int:
-    """How many users the paper's P2 (everybody inside at one common base) would ask for a negative variance."""
+    """How many users the paper's P2 (all users inside at one common base) would ask for a negative variance."""
     survey = Survey(hidden_variances(weights), care)
     total = collect(survey, budget).total
     cost, f = required(survey, total), marginal(survey, total)
@@ -174,6 +174,6 @@ def negative_variances(weights: Matrix, care: Matrix, budget: float) -> int:
 
 
 def saturation(weights: Matrix, care: Matrix) -> float:
-    """The budget from which everybody answers with the least noise: Σ c_i(n q_lo)."""
+    """The budget from which all users answer with the least noise: Σ c_i(n q_lo)."""
     survey = Survey(hidden_variances(weights), care)
     return float(required(survey, survey.users * survey.variance_low).sum())

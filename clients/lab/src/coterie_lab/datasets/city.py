@@ -149,7 +149,7 @@ def owners_of(kind: DeviceKind, users: int) -> int:
 
 
 def _devices(users: int, rng: np.random.Generator) -> tuple[Integers, Integers]:
-    """Owner and kind of every device, kind by kind, everybody owning at least one where there are enough devices."""
+    """Owner and kind of every device, kind by kind, every person owning at least one where there are enough devices."""
     owned = np.zeros((len(KINDS), users), dtype=np.bool_)
     public = []
     for row, kind in enumerate(KINDS):

@@ -54,7 +54,7 @@ def _explained() -> Iterator[None]:
 
 
 def gowalla(path: Path, wish: Wish, users: int, seed: int) -> Source:
-    """A connected sample of Gowalla's people: a device each, with an owner of its own, then their friendships."""
+    """A connected sample of Gowalla's people: one device and one owner each, then their friendships."""
     friends = list(read_friends(path))
     people = connected_sample(friends, users, np.random.default_rng(seed))
     inside = set(people)

@@ -1,4 +1,4 @@
-"""A connected part of a social graph that is too large to be used whole: breadth first from somebody drawn by lot."""
+"""A connected part of a social graph that is too large to be used whole: breadth first from a random node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Ties = Iterable[tuple[int, int]]
 
 
 class TooSmall(InvalidInput):
-    """No connected part of the graph has so many nodes."""
+    """No connected part of the graph has this many nodes."""
 
 
 def connected_sample(ties: Ties, count: int, rng: np.random.Generator) -> list[int]:

@@ -112,7 +112,7 @@ def read_city(source: Path) -> tuple[Population, Stays]:
 
 
 def carrier_of(record: DeviceRecord) -> int:
-    """Who moves the device: its user, itself (−id) for a public vehicle, nobody for a static one."""
+    """Who moves the device: its user, itself (−id) for a public vehicle, none for a static one."""
     if record.kind not in MOBILE_KINDS:
         return NO_CARRIER
     return -record.device if record.owner == PUBLIC_OWNER else record.owner

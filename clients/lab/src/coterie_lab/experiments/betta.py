@@ -77,7 +77,7 @@ def raced(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
 
 
 def hidden(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
-    """Accuracy where everybody is noised, by the provable scale and by the paper's, and where nobody is."""
+    """Accuracy where all devices add noise, by the provable scale and by the paper's, and where none does."""
     name, epsilon, rounds = str(cell["scale"]), float(cell["epsilon"]), int(cell["rounds"])
     network = radio_network("owner cliques", 16, seed)
     who = next(
@@ -109,10 +109,10 @@ def _raced(kinds: Sequence[str], counts: Sequence[int]) -> tuple[Cell, ...]:
 
 LATE = "Who does not arrive in 50 rounds has no seconds, and counts as arriving after 51 in what is saved."
 READING = (
-    "With parallel transfers one slow board on LoRa sets everybody's round time whatever the plan, so only the number "
+    "With parallel transfers one slow board on LoRa sets every round time whatever the plan, so only the number "
     "of rounds can differ, and with evenly spread data faster mixing saves few. With shared transfers a device pays "
     "for every neighbour, and a plan that relieves the busiest has shorter rounds: most where the social graph has "
-    "hubs. `social + MEP` tells how much of it is batch sizes alone. Where everybody is noisy at ε = 1 a round, "
+    "hubs. `social + MEP` tells how much of it is batch sizes alone. Where all devices are noisy at ε = 1 a round, "
     "provable noise on every parameter drowns the step, so the degree cap is the setting to use where the uncapped "
     "objective (13) prefers the complete graph. The abstract's 20 % is not in the paper's own table: at 65 to 75 % "
     "it shows less."

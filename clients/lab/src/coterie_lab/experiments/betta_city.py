@@ -54,7 +54,7 @@ def spread(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
 
 
 def mixed(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
-    """Figure 1(b): the loss in topologies of other hitting times, nobody noisy."""
+    """Figure 1(b): the loss in topologies of other hitting times, no device noisy."""
     network = network_of(SANTANDER, DEVICES, seed, data)
     expander = expander_links(DEVICES, 4, np.random.default_rng([seed, 13]))
     known = {
@@ -96,7 +96,7 @@ BATCH_SECONDS, NETS, MOST = 21.02, {"Net1": 0.15, "Net2": 9.5}, 120
 
 
 def timed(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
-    """Tables I and II: rounds and seconds to accuracies, by batch size and by network, everybody equally fast."""
+    """Tables I and II: rounds and seconds to accuracies, by batch size and by network, all devices equally fast."""
     size = int(cell["batch"])
     network = network_of(SANTANDER, DEVICES, seed, data)
     who = _even(network, social_links(network), "social graph", size)
@@ -127,7 +127,7 @@ def sampled(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
 
 
 def _even(network: MeshNetwork, links: list[tuple[int, int]], name: str, size: int = FIXED_BATCH) -> Contender:
-    """These links with the same batch for everybody."""
+    """These links with the same batch for all devices."""
     return replace(planned(name, evaluate_links(network, MeshRules(), links)), batches=np.full(DEVICES, size))
 
 
@@ -177,7 +177,7 @@ EXPERIMENTS = (
         paper="betta",
         title="Loss by hitting time",
         shows="Figure 1(b)",
-        setting=SETTING + "Four topologies, nobody noisy, batches of 64.",
+        setting=SETTING + "Four topologies, no device noisy, batches of 64.",
         trial=mixed,
         quick=Effort(({"rounds": 20},), 5, 2.0),
         full=Effort(({"rounds": 50},), 10, 5.0),
@@ -197,7 +197,7 @@ EXPERIMENTS = (
         shows="Figures 4 to 6",
         setting=SETTING
         + "BeTTa's plan with and without a cap of degrees, a 4-regular expander, and the social graph as "
-        "DABMD-like (no noise) and PDOO-like (everybody noisy); equal batches of 64 (Figures 4 and 5) or each "
+        "DABMD-like (no noise) and PDOO-like (all devices noisy); equal batches of 64 (Figures 4 and 5) or each "
         "method's own (Figure 6).",
         trial=compared,
         quick=Effort(_compared(20), 5, 4.0),
@@ -229,7 +229,7 @@ EXPERIMENTS = (
         title="Batch sizes and radios",
         shows="Tables I and II",
         setting=SETTING
-        + "The social graph, nobody noisy, all boards alike: 21 s a batch of 64, in proportion for 256. A round "
+        + "The social graph, no device noisy, all boards alike: 21 s a batch of 64, in proportion for 256. A round "
         "communicates for 0.15 s in Net1 and 9.5 s in Net2.",
         trial=timed,
         quick=Effort(({"batch": 64}, {"batch": 256}), 5, 1.5),

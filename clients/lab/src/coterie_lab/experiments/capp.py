@@ -52,7 +52,7 @@ def drawn(name: str, seed: int, data: Path | None, mean: float, spread: float) -
 
 
 def by_budget(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
-    """Figure 1: accuracy and loss over the platform's budget, and the budget from which nobody hides any more."""
+    """Figure 1: accuracy and loss over the platform's budget, and the budget from which no user hides."""
     name = str(cell["network"])
     weights, care = drawn(name, seed, data, 2.0, 0.2)
     points = {b: measure(weights, care, budget=b, constant=10.0, error_squared=200.0) for b in BUDGETS}
@@ -118,7 +118,7 @@ EXPERIMENTS = (
             Monotone("the mean privacy loss rises with the budget (Fig 1b)", "loss", NETWORKS, "rises"),
             Ordered("the loss rises steepest for S4 (Fig 1b)", "slope of the loss", ("S1", "S4")),
             *(
-                AtMost(f"P2 asks nobody for a negative variance ({name})", "asked for the impossible", name, 0.0)
+                AtMost(f"P2 asks no user for a negative variance ({name})", "asked for the impossible", name, 0.0)
                 for name in NETWORKS
             ),
         ),
@@ -128,10 +128,10 @@ EXPERIMENTS = (
         ),
         uses=("Facebook ego network",),
         deviations=(
-            "Care is drawn on edges only: with care for everybody S3 and S4 do not saturate within B = 1,500.",
+            "Care is drawn on edges only: with care for all users S3 and S4 do not saturate within B = 1,500.",
         ),
         reading="The loss rises with the budget at a slope of about 1/Σs, so it is steepest for the smallest network. "
-        "The paper's P2 keeps everybody inside at one common base, which some users' costs exceed. Table I's average "
+        "The paper's P2 keeps all users inside at one common base, which some users' costs exceed. Table I's average "
         "degrees of S2 and S4 should be 15.47 and 22.84 (printed 15.45 and 22.48).",
     ),
     Experiment(

@@ -93,11 +93,11 @@ def sooner(curves: dict[str, list[Progress]], ours: str, theirs: str) -> list[Re
     ]
 
 
-def _named(found: list[Reading], cell: Cell) -> list[Reading]:
-    """Series of the larger network are told apart from those of the smaller."""
+def _named(readings: list[Reading], cell: Cell) -> list[Reading]:
+    """Series of the larger network differ from those of the smaller."""
     if cell["network"] == THREE:
-        return found
-    return [replace(item, series=f"{item.series}, five stations") for item in found]
+        return readings
+    return [replace(item, series=f"{item.series}, five stations") for item in readings]
 
 
 def _cells(steps: int, *networks: str) -> tuple[Cell, ...]:

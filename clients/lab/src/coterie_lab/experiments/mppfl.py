@@ -90,7 +90,7 @@ def _protocol(cell: Cell) -> Protocol:
 
 SETTING = (
     "Directed networks, edge probability U(0.1, 0.9), weights U(0.1, 1); a ~ U(0.8, 1.2), b ~ U(0.02, 0.06), "
-    "ε ~ U(0.5, 1.5), K = 5, λ = 0.5, α = 0.05, τ = 0.5, 30 rounds, drawn anew for every seed."
+    "ε ~ U(0.5, 1.5), K = 5, λ = 0.5, α = 0.05, τ = 0.5, 30 rounds, drawn for every seed."
 )
 SIZES = (20, 50, 80)
 CONSTANT: tuple[Cell, ...] = tuple({"devices": n, "protocol": "constant"} for n in SIZES)
@@ -123,7 +123,7 @@ EXPERIMENTS = (
         plots=(Plot("cost", "devices", "server cost"), Plot("welfare", "devices", "social welfare")),
         deviations=(
             "SARDA is not defined by the texts: a one-hop proxy stands in its place.",
-            "Baselines are paid the market's mean price; with prices of their own see `mppfl-own-prices`.",
+            "Baselines are paid the market's mean price; with separate prices see `mppfl-own-prices`.",
         ),
     ),
     Experiment(

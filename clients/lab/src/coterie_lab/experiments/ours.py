@@ -89,11 +89,11 @@ def contributed(cell: Cell, seed: int, data: Path | None) -> list[Reading]:
         Reading("Shapley value", CARE[2], NOWHERE, float(values[1])),
         Reading(
             "error of sampling",
-            "share of everybody's worth",
+            "share of the worth of all",
             NOWHERE,
             float(np.abs(near.values - values).max()) / scale,
         ),
-        Reading("sum of values", "share of everybody's worth", NOWHERE, float(values.sum()) / scale),
+        Reading("sum of values", "share of the worth of all", NOWHERE, float(values.sum()) / scale),
     ]
 
 
@@ -140,10 +140,10 @@ EXPERIMENTS = (
             AtMost(
                 "sampled values are within 0.05 of the exact ones",
                 "error of sampling",
-                "share of everybody's worth",
+                "share of the worth of all",
                 0.05,
             ),
-            AtLeast("values sum to what everybody is worth", "sum of values", "share of everybody's worth", 1.0 - 1e-9),
+            AtLeast("values sum to the worth of all devices", "sum of values", "share of the worth of all", 1.0 - 1e-9),
         ),
         plots=(Plot("Shapley value", "", "mean Shapley value (accuracy)"),),
         kernel="stacked",
