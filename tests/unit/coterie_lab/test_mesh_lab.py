@@ -33,7 +33,7 @@ def test_the_clock_adds_compute_and_transfers_by_hand() -> None:
 
 @pytest.mark.parametrize("clock", ["parallel", "shared"])
 def test_contenders_keep_their_promises(clock: Transfers) -> None:
-    """Plans finish within their round time; DABMD-like has no noise, PDOO-like everybody's."""
+    """Plans finish within their round time; DABMD-like has no noise, PDOO-like the noise of all."""
     network = radio_network("hubs", 16, 0)
     by_name = {contender.name: contender for contender in contenders(network, clock)}
     for name in ("BeTTa", "BeTTa capped"):

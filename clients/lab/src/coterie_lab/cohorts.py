@@ -55,7 +55,7 @@ class Cohort:
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """How a device trains in a round: plain SGD over batches of its own samples."""
+    """How a device trains in a round: plain SGD over batches of the samples it has."""
 
     rate: float
     batch: int

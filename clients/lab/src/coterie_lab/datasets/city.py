@@ -74,7 +74,7 @@ REST_SECONDS = (
     (0.98, 216_080),
     (1, 217_750),
 )
-"""Quantiles of people's rests in the published city: (share of rests, at most so many seconds)."""
+"""Quantiles of people's rests in the published city: (share of rests, at most this many seconds)."""
 HOME_DISTANCE = ((0, 0.0014), (0.05, 0.0115), (0.25, 0.0401), (0.5, 0.0968), (0.75, 0.2229), (0.9, 0.4121), (1, 0.9))
 """Quantiles of a rest's distance from home in the published city, in sides of the square."""
 
