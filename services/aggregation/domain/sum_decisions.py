@@ -1,7 +1,7 @@
-"""What the platform decides in a secure sum: who survives, which clerks to believe, and who behaved how.
+"""The platform's decisions in a secure sum: the survivors, the clerks to believe, and the conduct of devices.
 
-Ready checks become a committee Q and survivors S; answers become one believed digest for every share. All of it is a
-function of what the clerks said, so every replica decides alike.
+Ready checks give a committee Q and survivors S; answers give one believed digest per share. All functions are pure, so
+every replica decides alike.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class CheckAgain:
-    """The clerks `committee` are asked again, with these candidates."""
+    """Ask the clerks of `committee` again, with these candidates."""
 
     committee: frozenset[int]
     candidates: Devices
@@ -44,7 +44,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class TooFewSurvivors:
-    """What the clerks can serve together is less than the terms promise; a new session is needed."""
+    """The clerks together can serve fewer devices than the terms require; a new session is needed."""
 
     common: Devices
 
@@ -61,25 +61,25 @@ def judge_ready_checks(
     quorum: int,
     patience_over: bool,
 ) -> ReadyCheckStep:
-    """What to do after the ready checks so far of one list of candidates.
+    """Choose the step after the ready checks so far of one list of candidates.
 
-    ready: what each clerk, by position, can serve of the candidates.
-    asked: clerks asked: all at first, Q in later ready checks. Who is silent when patience ends leaves, while q remain.
+    ready: the candidates that each clerk, by position, can serve. asked: the asked clerks: all at first, Q in later
+    ready checks. Clerks still silent when patience ends leave, while q remain.
     """
-    said = {at: frozenset(devices) & frozenset(candidates) for at, devices in ready.items() if at in asked}
-    if len(said) < len(set(asked)) and not (patience_over and len(said) >= quorum):
+    served = {at: frozenset(devices) & frozenset(candidates) for at, devices in ready.items() if at in asked}
+    if len(served) < len(set(asked)) and not (patience_over and len(served) >= quorum):
         return Wait()
     while True:
-        common = _common(said)
-        left_out = _slanderer(said, common, len(candidates), least) if len(said) > quorum else None
+        common = _common(served)
+        left_out = _slanderer(served, common, len(candidates), least) if len(served) > quorum else None
         if left_out is None:
             break
-        del said[left_out]
+        del served[left_out]
     if len(common) < least:
         return TooFewSurvivors(common)
-    if all(devices == common for devices in said.values()):
-        return Settled(frozenset(said), common)
-    return CheckAgain(frozenset(said), common)
+    if all(devices == common for devices in served.values()):
+        return Settled(frozenset(served), common)
+    return CheckAgain(frozenset(served), common)
 
 
 def may_join(ready: Collection[str], survivors: Collection[str]) -> bool:
@@ -87,18 +87,18 @@ def may_join(ready: Collection[str], survivors: Collection[str]) -> bool:
     return set(survivors) <= set(ready)
 
 
-def _common(said: Mapping[int, Devices]) -> Devices:
-    return frozenset.intersection(*said.values()) if said else frozenset()
+def _common(served: Mapping[int, Devices]) -> Devices:
+    return frozenset.intersection(*served.values()) if served else frozenset()
 
 
-def _slanderer(said: Mapping[int, Devices], common: Devices, candidates: int, least: int) -> int | None:
-    """The clerk without whom the most devices are common, if that is more than a cheating device or two explain.
+def _slanderer(served: Mapping[int, Devices], common: Devices, candidates: int, least: int) -> int | None:
+    """Return the clerk whose removal adds the most common devices, if more than one or two cheating devices explain.
 
-    A cheating device loses its own place by this, a slandering clerk its own.
+    So a cheating device excludes itself, and a slandering clerk itself.
     """
     best, most = None, 0
-    for position in sorted(said, reverse=True):  # ties: highest position
-        without = len(_common({at: devices for at, devices in said.items() if at != position}))
+    for position in sorted(served, reverse=True):  # ties: highest position
+        without = len(_common({at: devices for at, devices in served.items() if at != position}))
         gain = without - len(common)
         helps = gain > max(1.0, candidates / 10) or len(common) < least <= without
         if helps and gain > most:
@@ -111,13 +111,13 @@ def _slanderer(said: Mapping[int, Devices], common: Devices, candidates: int, le
 
 @dataclass(frozen=True, slots=True)
 class Votes:
-    """Where the count of the shares stands.
+    """The count of the reported share sums.
 
     Attributes:
-        checked: digest of each share told alike by t clerks that are believed: one of them is honest.
-        majority: digest of each other share that a strict majority of the believed told.
+        checked: digest of each share on which t believed clerks agree, so that one of them is honest.
+        majority: digest of each other share on which a strict majority of the believed clerks agrees.
         unsettled: shares without either.
-        outvoted: clerks that told a share otherwise than t others; believed on no share.
+        outvoted: clerks that t others contradict on some share; believed on no share.
     """
 
     checked: Mapping[int, bytes]
@@ -126,20 +126,20 @@ class Votes:
     outvoted: frozenset[int]
 
     def believed(self, *, unchecked: bool) -> dict[int, bytes] | None:
-        """The digest to take for every share; None where some share has none."""
+        """Return the believed digest of every share; None if some share has none."""
         if self.unsettled or (self.majority and not unchecked):
             return None
         return {**self.checked, **self.majority}
 
 
-def count_votes(told: Mapping[int, Mapping[int, bytes]], clerks: int, threshold: int) -> Votes:
-    """Counts digests by share; `told` has them by clerk's position and share."""
+def count_votes(reported: Mapping[int, Mapping[int, bytes]], clerks: int, threshold: int) -> Votes:
+    """Count digests by share; `reported` holds them by clerk's position and share."""
     shares = range(comb(clerks, threshold - 1))
-    outvoted = {at for share in shares for at in _contradicting(told, share, threshold)}
+    outvoted = {at for share in shares for at in _contradicting(reported, share, threshold)}
     checked: dict[int, bytes] = {}
     majority: dict[int, bytes] = {}
     for share in shares:
-        votes = Counter(digests[share] for at, digests in told.items() if at not in outvoted and share in digests)
+        votes = Counter(digests[share] for at, digests in reported.items() if at not in outvoted and share in digests)
         value, count = votes.most_common(1)[0] if votes else (b"", 0)
         if count >= threshold and sum(other >= threshold for other in votes.values()) == 1:
             checked[share] = value
@@ -148,17 +148,17 @@ def count_votes(told: Mapping[int, Mapping[int, bytes]], clerks: int, threshold:
     return Votes(checked, majority, frozenset(shares) - checked.keys() - majority.keys(), frozenset(outvoted))
 
 
-def _contradicting(told: Mapping[int, Mapping[int, bytes]], share: int, threshold: int) -> list[int]:
-    """Clerks that told a share otherwise than t others did."""
-    votes = Counter(digests[share] for digests in told.values() if share in digests)
+def _contradicting(reported: Mapping[int, Mapping[int, bytes]], share: int, threshold: int) -> list[int]:
+    """Return the clerks that t others contradict on a share."""
+    votes = Counter(digests[share] for digests in reported.values() if share in digests)
     sure = [value for value, count in votes.items() if count >= threshold]
-    if len(sure) != 1:  # two such values: more than t − 1 clerks lie, and nobody knows who
+    if len(sure) != 1:  # two such values: at least t clerks lie, and none can be identified
         return []
-    return [at for at, digests in told.items() if share in digests and digests[share] != sure[0]]
+    return [at for at, digests in reported.items() if share in digests and digests[share] != sure[0]]
 
 
 def is_whole_answer(position: int, shares: Collection[int], clerks: int, threshold: int) -> bool:
-    """Whether a clerk told exactly the shares it holds."""
+    """Whether a clerk reported exactly the shares it holds."""
     return sorted(shares) == held_shares(clerks, threshold, position)
 
 
@@ -166,7 +166,7 @@ def is_whole_answer(position: int, shares: Collection[int], clerks: int, thresho
 
 
 def fault_of_sum(extent: Extent, survivors: int, terms: Terms) -> str | None:
-    """Why a sum that reaches so far cannot be one of honest devices; None if it can."""
+    """Explain why a sum of this extent cannot come from honest devices; None if it can."""
     if terms.noise == 0.0:
         return extent.clear_fault(survivors, terms.count)
     return extent.fault(survivors, terms.grid())
@@ -176,6 +176,6 @@ def fault_of_sum(extent: Extent, survivors: int, terms: Terms) -> str | None:
 
 
 def rejected_devices(faults: Mapping[int, Mapping[str, FaultKind]], threshold: int) -> frozenset[str]:
-    """Devices that t or more clerks fault for something they did; the others that are out are merely dropped."""
-    counts = Counter(device for said in faults.values() for device, kind in said.items() if kind != "company")
+    """Return devices that t or more clerks fault for their conduct; other excluded devices are merely dropped."""
+    counts = Counter(device for by_device in faults.values() for device, kind in by_device.items() if kind != "company")
     return frozenset(device for device, count in counts.items() if count >= threshold)

@@ -1,4 +1,4 @@
-"""Sessions of secure sums as the books hold them, and what a clerk is to do next.
+"""Sessions of secure sums as stored, and the next duty of a clerk.
 
 A session is one committee serving one sum of one round. Everything in it is written once: terms before devices see
 them, survivors before clerks see them, and a new session is a new row.
@@ -18,11 +18,11 @@ from coterie.secure_sums.terms import Participants, Place, Terms
 from services.aggregation.domain.sum_decisions import Votes, count_votes, may_join
 
 OUT_OF_RANGE = "sum_out_of_range"
-"""How the reason of a session begins whose sum no honest devices could have made."""
+"""Prefix of the reason of a failed session whose sum cannot come from honest devices."""
 ReportedDigests = dict[int, dict[int, bytes]]
 """Digests by clerk's position and share."""
 
-# A session is read from its row at every step; its texts never change once written, so each is read into objects once.
+# A session's row is loaded at every step; its texts never change, so each is parsed once.
 _read_terms = lru_cache(32)(Terms.read)
 _read_people = lru_cache(32)(Participants.read)
 _read_candidates = lru_cache(32)(read_candidates)
@@ -36,11 +36,11 @@ class SumSession:
     Attributes
     ----------
     attempt : attempts at this cohort's sum in the round, this one included.
-    since : when the present state began; in counting, the present ready_check or the settling of the survivors.
-    deadline_at : when patience with the present state ends.
-    clip_norm, noise_multiplier, heaviest : what the terms are made from.
+    since : when the present state began; in counting, the present ready check or the fixing of the survivors.
+    deadline_at : end of the present state's time.
+    clip_norm, noise_multiplier, heaviest : inputs of the terms.
     participants, terms, candidates, survivors : canonical texts; empty until there are any.
-    asked : positions of the clerks asked in the present ready_check.
+    asked : positions of the clerks asked in the present ready check.
     digest : D of the survivors.
     opened : blob of the opened sum.
     reason : why the session failed.
@@ -97,13 +97,13 @@ class SumSession:
 
 @dataclass(frozen=True, slots=True)
 class CommitteeMember:
-    """A clerk in a session, and all it has said there.
+    """A clerk in a session, and its messages there.
 
     Attributes
     ----------
     position : in the terms; −1 before they are written.
     session_key, offer : the key of this session and the clerk's signature of it; empty before.
-    checked, ready, faults : digest of the list it checked last, whom it can serve, what is wrong with others.
+    checked_list, ready, faults : digest of the list it checked last, the devices it can serve, faults of the others.
     commit_signature : its signature of the survivors.
     answer : hexadecimal digest of each of its share sums, by share.
     forget_sent : whether the duty to forget was sent to it.
@@ -139,7 +139,7 @@ class CommitteeMember:
 
 @dataclass(frozen=True, slots=True)
 class MaskedUpdate:
-    """What a device signed when it delivered masked words, and where its letters lie in the file."""
+    """A device's signed masked delivery, and the positions of its letters in the file."""
 
     task_id: str
     round: int
@@ -155,13 +155,13 @@ class MaskedUpdate:
 
     @property
     def candidate(self) -> Candidate:
-        told = (self.masked_digest, self.root, self.letter_key, self.signature)
-        return Candidate(self.device_id, *map(bytes.fromhex, told))
+        signed = (self.masked_digest, self.root, self.letter_key, self.signature)
+        return Candidate(self.device_id, *map(bytes.fromhex, signed))
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A share sum: of whom it is wanted since when, and the digest of the words that came."""
+    """A share sum: the clerk asked for it, since when, and the digest of the received words."""
 
     task_id: str
     round: int
@@ -174,28 +174,28 @@ class Share:
 
 
 def reported_digests(members: Sequence[CommitteeMember]) -> ReportedDigests:
-    """What the clerks of a session told of their shares."""
+    """Collect the share digests that the clerks of a session reported."""
     return {member.position: member.digests for member in members if member.answer and member.position >= 0}
 
 
 def count_commits(members: Sequence[CommitteeMember]) -> int:
-    """Number of clerks that committed to the survivors."""
+    """Count the clerks that committed to the survivors."""
     return sum(bool(member.commit_signature) for member in members)
 
 
 def votes_of(terms: Terms, members: Sequence[CommitteeMember]) -> Votes:
-    """Where the count of the shares stands."""
+    """Count the reported share sums."""
     return count_votes(reported_digests(members), len(terms.clerks), terms.threshold)
 
 
 def is_answered(votes: Votes, members: Sequence[CommitteeMember]) -> bool:
-    """Whether no further answer is waited for: every share is checked, or all who agreed have answered."""
+    """Whether no further answer is needed: every share is checked, or all committed clerks have answered."""
     all_checked = not votes.majority and not votes.unsettled
     return all_checked or all(member.answer for member in members if member.commit_signature)
 
 
 def leading(votes: Votes) -> dict[int, bytes]:
-    """The digest of every share that is checked or told by a majority."""
+    """Return the digest of every share that is checked or has a majority."""
     return {**votes.checked, **votes.majority}
 
 
@@ -204,13 +204,17 @@ def wanted_of(
     terms: Terms,
     members: Sequence[CommitteeMember],
     shares: Mapping[int, Share],
+    *,
     now: float,
     patience: float,
 ) -> list[int]:
-    """Shares whose sums are wanted of a clerk now: of one clerk at a time, of another when that one is outvoted, told
-    something else or has kept it for longer than `patience`."""
+    """Return the shares whose sums this clerk should upload now.
+
+    One clerk at a time is asked for a share; another one when the first is outvoted, reported another digest or has not
+    uploaded within `patience` seconds.
+    """
     votes = votes_of(terms, members)
-    values, told = leading(votes), reported_digests(members)
+    values, reported = leading(votes), reported_digests(members)
     by_device = {item.device_id: item.position for item in members}
     wanted = []
     for share, value in sorted(values.items()):
@@ -221,14 +225,14 @@ def wanted_of(
             wanted.append(share)
         elif asked.digest != value.hex():
             other = by_device.get(asked.device_id, -1)
-            busy = other not in votes.outvoted and told.get(other, {}).get(share) == value
+            busy = other not in votes.outvoted and reported.get(other, {}).get(share) == value
             if asked.device_id == member.device_id or not busy or now - asked.asked_at >= patience:
                 wanted.append(share)
     return wanted
 
 
 def missing_shares(terms: Terms, members: Sequence[CommitteeMember], shares: Mapping[int, Share]) -> list[int]:
-    """Shares whose believed sum has not come yet."""
+    """Return the shares whose believed sum has not arrived yet."""
     values = leading(votes_of(terms, members))
     return [
         share for share, value in sorted(values.items()) if share not in shares or shares[share].digest != value.hex()
@@ -240,10 +244,11 @@ def duty_of(
     member: CommitteeMember,
     members: Sequence[CommitteeMember],
     shares: Mapping[int, Share],
+    *,
     now: float,
     patience: float,
 ) -> DutyKind | None:
-    """What a clerk is to do in a session now; None when it waits for others."""
+    """Return a clerk's duty in a session now; None while it waits for others."""
     over = session.state in (SumState.DONE, SumState.FAILED) or member.state is ClerkState.RELEASED
     if over or (session.state is SumState.SELECTING and member.state is not ClerkState.SERVING):
         return None if member.forget_sent else DutyKind.FORGET
@@ -251,7 +256,7 @@ def duty_of(
         return None if member.session_key else DutyKind.KEY_OFFER
     if session.state is not SumState.COUNTING or member.position < 0:
         return None
-    return _counting_duty(session, member, members, shares, now, patience)
+    return _counting_duty(session, member, members, shares, now=now, patience=patience)
 
 
 def _counting_duty(
@@ -259,6 +264,7 @@ def _counting_duty(
     member: CommitteeMember,
     members: Sequence[CommitteeMember],
     shares: Mapping[int, Share],
+    *,
     now: float,
     patience: float,
 ) -> DutyKind | None:
@@ -272,6 +278,6 @@ def _counting_duty(
         return DutyKind.COMMIT if can else None
     if count_commits(members) < commit_quorum(len(terms.clerks), terms.threshold):
         return None
-    if not member.answer or wanted_of(member, terms, members, shares, now, patience):
+    if not member.answer or wanted_of(member, terms, members, shares, now=now, patience=patience):
         return DutyKind.ANSWER
     return None

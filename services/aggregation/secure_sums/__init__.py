@@ -1,6 +1,6 @@
 """Secure sums: sessions in which a committee of clerks removes the masks from a sum of updates.
 
-    calling ── all keys offered ──► open ── enough delivered ──► counting ── shares agree ──► closing ──► done
+  selecting ── all keys offered ──► open ── enough delivered ──► counting ── shares agree ──► closing ──► done
      │   ▲                          │  ▲                          1 ready check, repeated       masks removed
      └───┘ silent clerk replaced    └──┘ deadline extended        2 commits to survivors        by the round
                                                                   3 share sums

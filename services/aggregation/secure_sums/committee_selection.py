@@ -1,7 +1,7 @@
-"""Whom a secure sum is counted by: clerks that topology chooses by trust, of those who would be and whom devices take.
+"""Selection of a secure sum's clerks: topology chooses them by trust, among willing devices that participants accept.
 
-A device says whom it takes when it enrols, or by declining clerks its owner does not know. It is no use in a sum whose
-clerks it declines, so it is left out of that sum before anybody has seen terms.
+A device names the clerks it accepts when it enrols, or by declining clerks that its owner does not know. It would
+decline a sum with other clerks, so that sum leaves it out before any device has seen terms.
 """
 
 from __future__ import annotations
@@ -24,17 +24,23 @@ from services.kit.rpc.service_clients import ServiceClients
 from services.kit.runtime.clock import Clock
 
 SILENT_SECONDS = 60.0
-"""Four missed heartbeats: such a device becomes a clerk only if no other can."""
+"""Seconds (four missed heartbeats) after which a device becomes a clerk only if no other can."""
 _TIE = 1e-9
 _MOST_ASKED = 10_000
 Wishes = Mapping[str, frozenset[str]]
-"""Whom each participant that said so takes as clerks."""
+"""The accepted clerks of each participant that names some."""
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
-    """A committee, without members where there are too few owners; participants that would decline it; who may not be
-    a clerk because it was silent or outvoted, and whose owner does not let it."""
+class Selection:
+    """The result of a selection.
+
+    Attributes:
+        committee: without members if there are too few owners.
+        unwilling: participants that would decline it.
+        barred: devices excluded because they were silent or outvoted.
+        refusing: devices whose owners exclude them.
+    """
 
     committee: topology.Committee
     unwilling: list[str]
@@ -42,9 +48,9 @@ class Called:
     refusing: frozenset[str]
 
     def too_few(self, rules: SumRules) -> str:
-        """Why there is no committee, and what to do."""
-        out = f", {len(self.barred)} devices kept silent or were outvoted" if self.barred else ""
-        out += f", owners of {len(self.refusing)} let them be no clerks" if self.refusing else ""
+        """Explain why there is no committee, and the remedy."""
+        out = f", {len(self.barred)} devices were silent or outvoted" if self.barred else ""
+        out += f", owners of {len(self.refusing)} devices do not let them serve" if self.refusing else ""
         return (
             f"too_few_clerks: {rules.clerks} clerks of different owners are needed, the devices that could be have "
             f"{self.committee.owners} owners{out}; enrol devices of more owners, or ask for fewer clerks"
@@ -61,10 +67,10 @@ class CommitteeSelection:
 
     async def choose(
         self, live: OpenRound, session: SumSession, rules: SumRules, silent: Sequence[CommitteeMember]
-    ) -> Called:
-        """The best committee; of equally trusted ones, one that no participant would decline.
+    ) -> Selection:
+        """Choose the best committee; among equally trusted ones, one that no participant would decline.
 
-        Those not heard of for long are asked only if there is no other.
+        Unreachable devices are candidates only if there is no committee without them.
         """
         barred = await self._barred(live.task, session) | {member.device_id for member in silent}
         wishes, refusing = await self._wishes(live, session)
@@ -80,10 +86,10 @@ class CommitteeSelection:
             other = await self._ask(people, taken, rules, wishes)
             if other.members and other.least_trust >= committee.least_trust - _TIE:
                 committee = other
-        return Called(committee, _displeased(committee, wishes), frozenset(barred), frozenset(refusing))
+        return Selection(committee, _displeased(committee, wishes), frozenset(barred), frozenset(refusing))
 
     async def devices(self, device_ids: Sequence[str]) -> list[trust.Device]:
-        """These devices as the registry knows them."""
+        """Load these devices from the registry."""
         result: list[trust.Device] = []
         for start in range(0, len(device_ids), _MOST_ASKED):
             request = trust.GetDevicesRequest(device_ids=device_ids[start : start + _MOST_ASKED])
@@ -107,23 +113,23 @@ class CommitteeSelection:
         )
 
     async def _wishes(self, live: OpenRound, session: SumSession) -> tuple[Wishes, set[str]]:
-        """Whom participants take, and whose owners let them be no clerk.
+        """Return the clerks that participants accept, and the devices whose owners exclude them.
 
-        One that declined clerks it does not know takes the others until it joins again.
+        A device that declined unknown clerks accepts all others until it joins again.
         """
         async with self.database.reading() as tx:
             enrolled = await tasks.list_enrolments(tx, live.task.id)
             strangers = await tasks.list_strangers(tx, live.task.id)
-        everybody, wishes = frozenset(live.roster.states), {}
+        all_devices, wishes = frozenset(live.roster.states), {}
         for enrolment in enrolled:
             device = enrolment.device_id
             if device in session.people.keys and (enrolment.clerks or device in strangers):
-                named = frozenset(enrolment.clerks) if enrolment.clerks else everybody
+                named = frozenset(enrolment.clerks) if enrolment.clerks else all_devices
                 wishes[device] = named - frozenset(strangers.get(device, ()))
         return wishes, {enrolment.device_id for enrolment in enrolled if enrolment.no_clerk}
 
     async def _barred(self, task: Task, session: SumSession) -> set[str]:
-        """Who may not be a clerk: silent in this round, outvoted in this task, or released by this session."""
+        """Return excluded devices: silent in this round, outvoted in this task, or released by this session."""
         async with self.database.reading() as tx:
             liars = await sum_sessions.clerks_in_state(tx, task.id, ClerkState.OUTVOTED)
             members = await sum_sessions.list_round_members(tx, task.id, session.round)
@@ -140,7 +146,7 @@ class CommitteeSelection:
 def first_sessions(
     task: Task, round_: Round, plan: topology.Plan, devices: Mapping[str, trust.Device], counted: Mapping[str, float]
 ) -> list[SumSession]:
-    """The sums of a round that opens, one for each cohort, for which clerks are to be called; none in the clear."""
+    """Make the sessions of an opening round, one per cohort; none for sums in the clear."""
     spec = task.specification
     rules, strategy = SumRules.of(spec.parameters), strategy_for(spec)
     if not rules.secure:
@@ -166,6 +172,6 @@ def first_sessions(
 
 
 def _displeased(committee: topology.Committee, wishes: Wishes) -> list[str]:
-    """Participants that do not take all of a committee."""
+    """Return participants that do not accept the whole committee."""
     chosen: Collection[str] = {member.device_id for member in committee.members}
     return [device for device, taken in wishes.items() if not taken.issuperset(chosen)]

@@ -65,7 +65,7 @@ class Coordinator:
     """Time before this process began counts against no clerk."""
 
     async def step(self, live: OpenRound) -> float:
-        """Makes the next step of every sum; seconds until one may be due, 0 when something has moved."""
+        """Carry out the next step of every sum; return the seconds until one may be due, 0 after a change."""
         members = await self._look(live)
         pauses = [IDLE_SECONDS]
         for session in list(live.sum_sessions.values()):
@@ -75,7 +75,7 @@ class Coordinator:
         return min(pauses)
 
     async def _look(self, live: OpenRound) -> list[CommitteeMember]:
-        """Reads where the sums stand, and wakes devices whose sum has just opened, and clerks; the round's members."""
+        """Load the sessions, wake clerks and the devices of sums that have opened, and return the round's members."""
         async with self.database.reading() as tx:
             present = await sum_sessions.latest_sessions(tx, live.task.id, live.round.number)
             members = await sum_sessions.list_round_members(tx, live.task.id, live.round.number)
@@ -86,17 +86,17 @@ class Coordinator:
             if moved and session.state is SumState.OPEN:
                 self.notifier.notify(*(f"device:{device}" for device in session.people.keys))
             if moved and session.state is SumState.COUNTING:
-                # Who made it count has woken the clerks that wait there; others wait here.
+                # The replica that changed the session has woken its own clerks; others wait here.
                 self.duty_index.wake(clerk.device for clerk in session.read_terms.clerks)
-        untold = {member.device_id for member in members if not member.forget_sent}
-        if untold - self.duty_index.devices:
-            self.duty_index.wake(untold)
+        undismissed = {member.device_id for member in members if not member.forget_sent}
+        if undismissed - self.duty_index.devices:
+            self.duty_index.wake(undismissed)
         return members
 
     def release(self, live: OpenRound) -> None:
-        """Wakes the clerks of a round that is over: there is something to forget."""
-        told = (session.read_terms for session in live.sum_sessions.values() if session.terms)
-        self.duty_index.wake(clerk.device for terms in told for clerk in terms.clerks)
+        """Wake the clerks of a round that is over, so that they forget it."""
+        written = (session.read_terms for session in live.sum_sessions.values() if session.terms)
+        self.duty_index.wake(clerk.device for terms in written for clerk in terms.clerks)
 
     async def _step(self, live: OpenRound, session: SumSession, members: Sequence[CommitteeMember]) -> float:
         """Choose the next step of a sum and carry it out; seconds until one may be due, 0 after a change."""
@@ -157,10 +157,10 @@ class Coordinator:
         """Choose a committee and store it, or give the sum up where there is none."""
         rules = live.strategy.secure_sums.committee(len(session.people.keys))
         serving, silent = step.serving, step.silent
-        called = await self.selection.choose(live, session, rules, silent)
-        committee, unwilling = called.committee, called.unwilling
+        selection = await self.selection.choose(live, session, rules, silent)
+        committee, unwilling = selection.committee, selection.unwilling
         if not committee.members:
-            await self.retry.give_up(live, session, called.too_few(rules), silent)
+            await self.retry.give_up(live, session, selection.too_few(rules), silent)
             return
         chosen = {member.device_id: member for member in committee.members}
         people = session.people.without(unwilling)
@@ -171,11 +171,14 @@ class Coordinator:
         now = self.clock.now()
         fresh = [
             CommitteeMember(
-                *(session.task_id, session.round, session.cohort, session.session_number),
-                member.device_id,
-                member.owner_id,
-                member.signing_key.hex(),
-                ClerkState.SERVING,
+                task_id=session.task_id,
+                round=session.round,
+                cohort=session.cohort,
+                session_number=session.session_number,
+                device_id=member.device_id,
+                owner_id=member.owner_id,
+                signing_key=member.signing_key.hex(),
+                state=ClerkState.SERVING,
                 position=-1,
                 selected_at=now,
             )
@@ -183,7 +186,7 @@ class Coordinator:
         ]
         async with self.database.writing() as tx:
             if not await self._is_still(tx, session) or await _serving(tx, session) != {s.device_id for s in serving}:
-                return  # another replica has called clerks meanwhile: a sum has one committee
+                return  # another replica has selected clerks meanwhile: a sum has one committee
             for member in silent:
                 await sum_sessions.change_member(tx, session.place, member.device_id, state=ClerkState.SILENT)
             for member in serving:
@@ -197,7 +200,7 @@ class Coordinator:
             for device in unwilling:
                 await rounds.decline(tx, live.task.id, session.round, device, UNWILLING)
             await tasks.change_task(tx, live.task.id)
-            await tasks.add_events(tx, *_called(live.task.id, session, committee, silent, now))
+            await tasks.add_events(tx, *_selected(live.task.id, session, committee, silent, now))
             await tasks.add_events(tx, *_left_out(live.task.id, session, unwilling, now))
         for device in unwilling:
             live.roster.states[device] = ParticipationState.DECLINED
@@ -207,7 +210,7 @@ class Coordinator:
     # --- open ---------------------------------------------------------------------------------------------------------
 
     async def _open(self, live: OpenRound, session: SumSession, serving: Sequence[CommitteeMember]) -> None:
-        """Write the terms, once, and let devices have them."""
+        """Write the terms, once, so that devices can fetch them."""
         rules = live.strategy.secure_sums.committee(len(session.people.keys))
         spec, now = live.task.specification, self.clock.now()
         clerks = sorted(serving, key=lambda member: member.device_id.encode())
@@ -223,14 +226,14 @@ class Coordinator:
             await rounds.extend_deadline(tx, live.task.id, live.round.number, deadline)
             await tasks.change_task(tx, live.task.id)
             message = (
-                f"{session.name}: {len(clerks)} clerks offered themselves; at least {terms.least} of {terms.count} "
+                f"{session.name}: {len(clerks)} clerks offered keys; at least {terms.least} of {terms.count} "
                 f"devices must be in the sum, {terms.honest} of them are counted on to be honest"
             )
             await tasks.add_events(tx, Event(live.task.id, now, EventKind.SUM_OPENED, message, session.round))
         self.notifier.notify(f"events:{live.task.id}")
 
     def _terms(self, live: OpenRound, session: SumSession, rules: SumRules, clerks: Sequence[CommitteeMember]) -> Terms:
-        """Runs in a worker thread; `NoGrid` where no grid serves."""
+        """Make the terms; `NoGrid` if no grid fits. Runs in a worker thread."""
         spec, (digest, size) = live.task.specification, live.bases[0]
         count = len(session.people.keys)
         quorum = max(spec.quorum, min(spec.min_devices, count) / count) if live.is_whole else spec.quorum
@@ -290,14 +293,14 @@ class Coordinator:
         self.duty_index.wake(clerk.device for clerk in terms.clerks)
 
     async def _is_still(self, tx: Tx, session: SumSession) -> bool:
-        """Locks round and session; whether the session is as it was."""
+        """Lock round and session; return whether the session is unchanged."""
         await rounds.find_round(tx, session.task_id, session.round, lock=True)
         fresh = await sum_sessions.find_session(tx, session.place, lock=True)
         return fresh is not None and (fresh.state, fresh.candidates) == (session.state, session.candidates)
 
 
 UNWILLING = "it does not accept these clerks: let it verify them, or enrol more devices that all participants know"
-"""Noted for a device that named other clerks, or declined some of these before."""
+"""Note for a device that named other clerks, or declined some of these before."""
 
 
 async def _serving(tx: Tx, session: SumSession) -> set[str]:
@@ -305,7 +308,7 @@ async def _serving(tx: Tx, session: SumSession) -> set[str]:
     return {member.device_id for member in members if member.state is ClerkState.SERVING}
 
 
-def _called(
+def _selected(
     task_id: str, session: SumSession, committee: topology.Committee, silent: Sequence[CommitteeMember], now: float
 ) -> list[Event]:
     names = ", ".join(member.device_id for member in committee.members)

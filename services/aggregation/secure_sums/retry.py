@@ -1,7 +1,7 @@
-"""What follows a session that cannot go on: more time, a new committee with new terms, or the end of the sum.
+"""What follows a session that cannot continue: more time, a new committee with new terms, or the end of the sum.
 
-Nothing that was opened is opened again. Without noise a device gives one update for a model and no more, since two sums
-over different sets could be subtracted; so where too few are left who gave none, the sum is given up at once.
+An unmasked sum is never unmasked again. Without noise a device gives one update per model, because two sums over
+different sets could be subtracted; so if too few devices are left that gave none, the sum is given up at once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Retry:
     clock: Clock
 
     async def extend(self, live: OpenRound, session: SumSession, reason: str) -> None:
-        """Gives devices of an open session as much time again; deliveries stay, nothing was opened."""
+        """Give devices of an open session as much time again; deliveries stay."""
         spec, now = live.task.specification, self.clock.now()
         if session.attempt >= spec.max_attempts:
             await self.give_up(live, session, f"{reason} after {session.attempt} attempts")
@@ -47,13 +47,13 @@ class Retry:
             await sum_sessions.change_session(tx, session.place, expected=SumState.OPEN, **again)
             await rounds.extend_deadline(tx, live.task.id, session.round, deadline)
             await tasks.change_task(tx, live.task.id)
-            message = f"sum {session.cohort}: {reason}; the session goes on, what came stays"
+            message = f"sum {session.cohort}: {reason}; the session continues and keeps its deliveries"
             await tasks.add_events(tx, Event(live.task.id, now, EventKind.ROUND_REOPENED, message, session.round))
 
     async def fail(
         self, live: OpenRound, session: SumSession, reason: str, silent: Sequence[CommitteeMember] = ()
     ) -> None:
-        """Ends a session; a new one follows while attempts are left and enough devices can take part in it."""
+        """End a session; start a new one while attempts are left and enough devices can take part."""
         spec = live.task.specification
         if session.attempt >= spec.max_attempts:
             await self.give_up(live, session, f"{reason}, after {session.attempt} attempts", silent)
@@ -63,7 +63,7 @@ class Retry:
             sent = await sum_sessions.ever_masked(tx, live.task.id, session.round)
             strangers = await tasks.list_strangers(tx, live.task.id)
         cheats = cheating(session, members)
-        # Who declined the clerks may take others; who declined for another reason would decline again.
+        # A device that declined the clerks may accept others; any other reason would recur.
         declined = {d for d in session.people.keys if live.roster.states.get(d) is ParticipationState.DECLINED}
         people = await self._people(session, cheats | (declined - strangers.keys()))
         terms = session.read_terms
@@ -106,11 +106,11 @@ class Retry:
             await sum_sessions.add_sessions(tx, [fresh])
             await self._reject(tx, live, session, cheats)
             await rounds.assign_again(tx, session.task_id, session.round, list(people.keys))
-            # A round in closing goes back: another sum of it is counted again.
+            # A closing round reopens, because one of its sums is counted again.
             await rounds.change_round(
                 tx, session.task_id, session.round, expected=RoundState.CLOSING, state=RoundState.OPEN
             )
-            message = f"sum {session.cohort}, session {session.session_number}: {reason}; a new session is called"
+            message = f"sum {session.cohort}, session {session.session_number}: {reason}; a new session follows"
             await tasks.add_events(tx, Event(live.task.id, now, EventKind.SUM_FAILED, message, session.round))
             await tasks.change_task(tx, live.task.id)
         for device in people.keys:
@@ -120,7 +120,7 @@ class Retry:
     async def give_up(
         self, live: OpenRound, session: SumSession, reason: str, silent: Sequence[CommitteeMember] = ()
     ) -> None:
-        """Ends a session that nothing follows."""
+        """End a session without a successor."""
         now = self.clock.now()
         async with self.database.writing() as tx:
             if not await self._end(tx, session, reason, silent):
@@ -132,7 +132,7 @@ class Retry:
             await tasks.change_task(tx, live.task.id)
 
     async def _work_alone(self, tx: Tx, live: OpenRound, session: SumSession) -> list[str]:
-        """Gives the devices of a sum that failed for good the work that takes its place, if there is any."""
+        """Assign the fallback work to the devices of a sum that failed for good, if there is any."""
         round_ = await rounds.find_round(tx, session.task_id, session.round)
         assert round_ is not None
         items = live.strategy.secure_sums.fallback_work(live.roster, session.people.keys, round_.attempt + 1)
@@ -145,7 +145,7 @@ class Retry:
         if again:
             deadline = self.clock.now() + live.task.specification.round_seconds
             await rounds.add_participations(tx, again)
-            # Another attempt, so that every replica reads the new work; sums that go on are not touched by it.
+            # Another attempt makes every replica load the new work; other sums are not affected.
             for state in (RoundState.OPEN, RoundState.CLOSING):
                 await rounds.change_round(
                     tx,
@@ -177,7 +177,7 @@ class Retry:
             live.roster.states[device] = ParticipationState.REJECTED
 
     async def _people(self, session: SumSession, cheats: Collection[str]) -> Participants:
-        """Who takes part in a new session: those who are still active, with the keys they have now."""
+        """Return the participants of a new session: active devices with their present keys."""
         wanted = [device for device in session.people.keys if device not in cheats]
         keys: dict[str, bytes] = {}
         for start in range(0, len(wanted), 10_000):
@@ -189,13 +189,13 @@ class Retry:
 
 
 def cheating(session: SumSession, members: Sequence[CommitteeMember]) -> frozenset[str]:
-    """Devices that at least t clerks fault, so that one of these clerks is honest."""
+    """Return devices that at least t clerks fault, so that one of these clerks is honest."""
     faults = {member.position: member.faults for member in members if member.position >= 0}
     return rejected_devices(faults, session.read_terms.threshold) if session.terms else frozenset()
 
 
 async def _is_still(tx: Tx, session: SumSession) -> bool:
-    """Locks round and session; whether the session is in the state it was."""
+    """Lock round and session; return whether the session's state is unchanged."""
     await rounds.find_round(tx, session.task_id, session.round, lock=True)
     fresh = await sum_sessions.find_session(tx, session.place, lock=True)
     return fresh is not None and (fresh.state, fresh.attempt) == (session.state, session.attempt)

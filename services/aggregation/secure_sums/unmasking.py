@@ -1,6 +1,6 @@
-"""Opening the secure sums of a closing round: survivors' masked words less the clerks' shares, checked, then a model.
+"""Unmasking of a closing round's secure sums: subtract the clerks' shares from the masked words, check, make the model.
 
-A sum that no honest devices could have made is thrown away and its session fails; the model does not move by it.
+A sum that cannot come from honest devices is discarded and its session fails; the model does not change by it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from services.kit.database.engine import Database
 from services.kit.runtime.clock import Clock
 
 CLEAR_LINE = 0
-"""Under which the sum in the clear is kept beside secure sums, which clusters count from 1."""
+"""Number of the sum in the clear beside secure sums, which clusters number from 1."""
 NOT_SERVED = "the clerks could not all serve its update"
 LEFT_OUT = "its sum was left out"
 
@@ -50,23 +50,25 @@ class Unmasking:
     clock: Clock
 
     async def close(self, live: OpenRound) -> None:
-        """Opens every sum of a closing round, makes the model and moves the round to settling; or calls a new session
-        for sums that are out of range."""
+        """Unmask every sum of a closing round, make the model and move the round to settling.
+
+        A sum out of range gets a new session instead.
+        """
         task, number = live.task, live.round.number
         async with self.database.reading() as tx:
             live.set_sum_sessions(await sum_sessions.latest_sessions(tx, task.id, number))
             result = await rounds.list_participations(tx, task.id, number)
             states = await models.latest_states(tx, task.id, before=number)
-        told = [session for session in live.sum_sessions.values() if session.state is SumState.CLOSING]
+        closing = [session for session in live.sum_sessions.values() if session.state is SumState.CLOSING]
         by_device = {p.device_id: p for p in result}
-        survivors = {device: by_device[device] for session in told for device, _ in session.surviving}
-        # In clusters, devices alone hand in what noise hides as it is.
+        survivors = {device: by_device[device] for session in closing for device, _ in session.surviving}
+        # In clusters, devices alone deliver noised updates in the clear.
         alone = {
             p.device_id: p for p in result if p.state is ParticipationState.DELIVERED and live.is_clear(p.device_id)
         }
         async with live.lock:
             await self.closer.complete(live, survivors | alone)
-            if not await self._open_all(live, told, by_device):
+            if not await self._open_all(live, closing, by_device):
                 return
             opened = await self._opened(live, survivors)
             if alone:
@@ -74,24 +76,24 @@ class Unmasking:
             made = await asyncio.to_thread(build_models_from_sums, self.model_files, live, opened, states)
             if alone:
                 await self.model_files.blobs.delete(opened.pop().digest)
-        everybody = await self._verdicts(live, result, survivors)
-        ruled = [p for p in everybody if p != by_device[p.device_id]]
+        judged = await self._verdicts(live, result, survivors)
+        ruled = [p for p in judged if p != by_device[p.device_id]]
         findings = await asyncio.to_thread(
-            live.strategy.combination.secure_metrics, everybody, OpenedSums(self.model_files.blobs, opened).first
+            live.strategy.combination.secure_metrics, judged, OpenedSums(self.model_files.blobs, opened).first
         )
         if live.strategy.secure_sums.extra_elements:
             findings |= await asyncio.to_thread(self._count, live, opened)
-        await self.closer.store(task, live.round, everybody, ruled, made, findings, {})
+        await self.closer.store(task, live.round, judged, ruled, made, findings, {})
         live.close()
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
     async def _open_all(
-        self, live: OpenRound, told: Sequence[SumSession], by_device: Mapping[str, Participation]
+        self, live: OpenRound, closing: Sequence[SumSession], by_device: Mapping[str, Participation]
     ) -> bool:
-        """Opens the sums that are not opened yet; False when one is out of range and its session has failed."""
+        """Unmask the remaining sums; return False if one is out of range and its session has failed."""
         sound = True
-        for session in told:
+        for session in closing:
             if session.opened:
                 continue
             async with self.database.reading() as tx:
@@ -105,9 +107,7 @@ class Unmasking:
                 sound = False
                 await self._throw_away(live, session, digest, fault)
                 continue
-            message = (
-                f"sum {session.cohort}, session {session.session_number}: the sum of {survivors} updates is opened"
-            )
+            message = f"{session.name}: the masks are removed from the sum of {survivors} updates"
             event = Event(live.task.id, self.clock.now(), EventKind.SUM_UNMASKED, message, session.round)
             async with self.database.writing() as tx:
                 await require_lease(tx, live.round)
@@ -140,7 +140,7 @@ class Unmasking:
         return result
 
     def _count(self, live: OpenRound, opened: Sequence[OpenedSum]) -> dict[str, float]:
-        """The share of the survivors whose update was within the clip norm, with the noise of the sums."""
+        """Return the noised share of survivors whose update was within the clip norm."""
         bits, devices = 0.0, 0
         for item in opened:
             session = live.sum_sessions[item.cohort]
@@ -153,15 +153,15 @@ class Unmasking:
     # --- verdicts -----------------------------------------------------------------------------------------------------
 
     async def _verdicts(
-        self, live: OpenRound, found: Sequence[Participation], survivors: Mapping[str, Participation]
+        self, live: OpenRound, delivered: Sequence[Participation], survivors: Mapping[str, Participation]
     ) -> list[Participation]:
-        """Everybody as the round ends for them: one that is out through no fault of its own is dropped and neutral."""
+        """Return the final participations: a device left out through no fault is dropped without blame."""
         async with self.database.reading() as tx:
             members = await sum_sessions.list_round_members(tx, live.task.id, live.round.number)
         cheats: set[str] = set()
         for session in live.sum_sessions.values():
             cheats |= cheating(session, [member for member in members if member.place == session.place])
-        return [p if p.device_id in survivors else _verdict(live, p, cheats, members) for p in found]
+        return [p if p.device_id in survivors else _verdict(live, p, cheats, members) for p in delivered]
 
 
 def _verdict(live: OpenRound, p: Participation, cheats: set[str], members: Sequence[CommitteeMember]) -> Participation:
@@ -180,7 +180,7 @@ def _verdict(live: OpenRound, p: Participation, cheats: set[str], members: Seque
 
 
 def opened_sum(session: SumSession, survivors: Mapping[str, Participation], counts: int) -> OpenedSum:
-    """The opened sum of a session; `counts` are its elements behind those of the model."""
+    """Make the unmasked sum of a session; `counts` is the number of its elements after those of the model."""
     terms = session.read_terms
     weight = sum(weight_units(terms, survivors[device].weight) for device, _ in session.surviving)
     factor = float(terms.heaviest) if terms.noise > 0.0 else 1.0
@@ -188,12 +188,12 @@ def opened_sum(session: SumSession, survivors: Mapping[str, Participation], coun
 
 
 def weight_units(terms: Terms, weight: float) -> int:
-    """A delivery's weight in the opened sum, in units: relative to the heaviest where there is noise."""
+    """Return a delivery's weight in the unmasked sum, in units; relative to the heaviest with noise."""
     return units(weight if terms.noise == 0.0 else relative_weight(terms, weight))
 
 
 def clear_sum(model_files: ModelFiles, live: OpenRound) -> OpenedSum:
-    """The sum of what devices alone handed in as it is, beside the opened ones; in a worker thread."""
+    """Make the sum of the clear updates of devices alone; runs in a worker thread."""
     total = live.sum_of(model_files, CLEAR_LINE)
     digest, _ = model_files.blobs.put_pieces(write_partial(total))
     return OpenedSum(CLEAR_LINE, digest, total.layout.elements, live.round.scale, total.weight_units)
@@ -202,7 +202,7 @@ def clear_sum(model_files: ModelFiles, live: OpenRound) -> OpenedSum:
 def open_sum(
     model_files: ModelFiles, total: MaskedSum, terms: Terms, shares: Mapping[int, Share]
 ) -> tuple[str, Extent]:
-    """Blob of X, and how far it reaches; a window at a time, in a worker thread."""
+    """Unmask X window by window in a worker thread; return its blob and its extent."""
     extent, kind = Extent(), masks.word_type(terms.bits)
 
     def pieces() -> Iterator[bytes]:
@@ -210,10 +210,10 @@ def open_sum(
         start = 0
         for words in total.words():
             place, size = start * kind.itemsize, len(words) * kind.itemsize
-            told = (
+            share_words = (
                 np.frombuffer(model_files.blobs.read(shares[k].digest, place, size), kind) for k in range(terms.shares)
             )
-            values = masks.opened(words, told)
+            values = masks.opened(words, share_words)
             extent.add(values)
             yield values.astype("<i8").tobytes()
             start += len(words)

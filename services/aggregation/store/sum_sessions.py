@@ -23,11 +23,11 @@ _SHARES: sa.Select[Any] = sa.select(*columns(Share, t.shares))
 
 
 UNDER_WAY = [state for state in SumState if state not in (SumState.DONE, SumState.FAILED)]
-"""States of sum_sessions that are not over."""
+"""States of sessions that are not over."""
 
 
 async def add_sessions(tx: Tx, sum_sessions: Sequence[SumSession]) -> None:
-    """Stores new sum_sessions."""
+    """Store new sessions."""
     if sum_sessions:
         names = [field.name for field in fields(SumSession)]
         await tx.execute(
@@ -36,13 +36,13 @@ async def add_sessions(tx: Tx, sum_sessions: Sequence[SumSession]) -> None:
 
 
 async def find_session(tx: Tx, place: Place, *, lock: bool = False) -> SumSession | None:
-    """One session, locked against other writers with `lock`."""
+    """Find a session; `lock` locks it against other writers."""
     query = _SESSIONS.where(*_at(t.sum_sessions, place))
     return await fetch_one(tx, query.with_for_update() if lock else query, _session)
 
 
 async def latest_sessions(tx: Tx, task_id: str, number: int, *, lock: bool = False) -> dict[int, SumSession]:
-    """The present session of every cohort of a round."""
+    """Load the latest session of every cohort of a round."""
     query = _latest().with_for_update(of=t.sum_sessions) if lock else _latest()
     result = await fetch_all(tx, query, _session, {"task": task_id, "round": number})
     return {item.cohort: item for item in result}
@@ -63,27 +63,27 @@ def _latest() -> sa.Select[Any]:
 
 
 async def change_session(tx: Tx, place: Place, *, expected: SumState, **values: Any) -> bool:
-    """Changes columns of a session if it is in the expected state; whether it was."""
+    """Change columns of a session in the expected state; return whether it was in it."""
     where = (*_at(t.sum_sessions, place), t.sum_sessions.c.state == expected)
     return bool((await tx.execute(t.sum_sessions.update().where(*where).values(**plain(values)))).rowcount)
 
 
 async def end_sessions(tx: Tx, task_id: str, number: int, state: SumState, *, only: Collection[SumState]) -> None:
-    """Moves all sum_sessions of a round that are in one of these states."""
+    """Change the state of all sessions of a round that are in one of these states."""
     s = t.sum_sessions.c
     where = (s.task_id == task_id, s.round == number, s.state.in_(only))
     await tx.execute(t.sum_sessions.update().where(*where).values(state=state))
 
 
 async def rounds_failed_for(tx: Tx, task_id: str, reason: str, *, before: int) -> set[int]:
-    """Earlier rounds in which a session failed for a reason that begins so."""
+    """Return earlier rounds in which a session failed for a reason with this prefix."""
     s = t.sum_sessions.c
     where = (s.task_id == task_id, s.round < before, s.state == SumState.FAILED, s.reason.startswith(reason))
     return set((await tx.execute(sa.select(s.round).where(*where))).scalars())
 
 
 async def out_of_range(tx: Tx, task_id: str, numbers: Sequence[int], reason: str) -> list[set[str]]:
-    """Devices of each of these rounds whose sum failed for a reason that begins so."""
+    """Return, per round, the devices whose sum failed for a reason with this prefix."""
     s = t.sum_sessions.c
     where = (s.task_id == task_id, s.round.in_(numbers), s.state == SumState.FAILED, s.reason.startswith(reason))
     result = {number: set[str]() for number in numbers}
@@ -96,51 +96,51 @@ async def out_of_range(tx: Tx, task_id: str, numbers: Sequence[int], reason: str
 
 
 async def add_members(tx: Tx, members: Sequence[CommitteeMember]) -> None:
-    """Calls clerks; ones that were called before stay as they are."""
+    """Store new clerks; existing rows stay."""
     await upsert(tx, t.clerks, [asdict(member) for member in members], [*_PLACE, "device_id"], only=[])
 
 
 async def find_member(tx: Tx, place: Place, device_id: str) -> CommitteeMember | None:
-    """A device's member in a session, if it has one."""
+    """Find a device's membership in a session."""
     return await fetch_one(
         tx, _MEMBERS.where(*_at(t.clerks, place), t.clerks.c.device_id == device_id), CommitteeMember
     )
 
 
 async def list_members(tx: Tx, place: Place) -> list[CommitteeMember]:
-    """Clerks of a session by position, then id."""
+    """List the clerks of a session by position, then id."""
     c = t.clerks.c
     return await fetch_all(tx, _MEMBERS.where(*_at(t.clerks, place)).order_by(c.position, c.device_id), CommitteeMember)
 
 
 async def list_round_members(tx: Tx, task_id: str, number: int) -> list[CommitteeMember]:
-    """Clerks of all sum_sessions of a round."""
+    """List the clerks of all sessions of a round."""
     c = t.clerks.c
     query = _MEMBERS.where(c.task_id == task_id, c.round == number)
     return await fetch_all(tx, query.order_by(c.cohort, c.session_number, c.position, c.device_id), CommitteeMember)
 
 
 async def clerks_in_state(tx: Tx, task_id: str, state: ClerkState) -> set[str]:
-    """Devices that ended in this state as clerks of a task."""
+    """Return devices that ended in this state as clerks of a task."""
     c = t.clerks.c
     return set((await tx.execute(sa.select(c.device_id).where(c.task_id == task_id, c.state == state))).scalars())
 
 
 async def members_of_device(tx: Tx, device_id: str) -> list[CommitteeMember]:
-    """Seats of a device in sum_sessions it was not told to forget."""
+    """List a device's memberships whose duty to forget was not sent yet."""
     c = t.clerks.c
     query = _MEMBERS.where(c.device_id == device_id, c.forget_sent == sa.false())
     return await fetch_all(tx, query.order_by(c.task_id, c.round, c.cohort, c.session_number), CommitteeMember)
 
 
 async def devices_with_members(tx: Tx) -> set[str]:
-    """Devices that have, or had, a duty and were not told to forget."""
+    """Return clerks whose duty to forget was not sent yet."""
     query = sa.select(t.clerks.c.device_id).where(t.clerks.c.forget_sent == sa.false()).distinct()
     return set((await tx.execute(query)).scalars())
 
 
 async def change_member(tx: Tx, place: Place, device_id: str, **values: Any) -> None:
-    """Changes columns of a clerk."""
+    """Change columns of a clerk."""
     where = (*_at(t.clerks, place), t.clerks.c.device_id == device_id)
     await tx.execute(t.clerks.update().where(*where).values(**plain(values)))
 
@@ -149,19 +149,19 @@ async def change_member(tx: Tx, place: Place, device_id: str, **values: Any) -> 
 
 
 async def add_masked(tx: Tx, updates: Sequence[MaskedUpdate]) -> None:
-    """Stores what devices signed; one that is there stays."""
+    """Store signed masked deliveries; existing rows stay."""
     rows = [plain(asdict(update)) for update in updates]
     await upsert(tx, t.masked_updates, rows, [*_PLACE, "device_id"], only=[])
 
 
 async def list_masked(tx: Tx, place: Place) -> list[MaskedUpdate]:
-    """Masked updates of a session by device."""
+    """List the masked updates of a session by device."""
     query = _MASKED.where(*_at(t.masked_updates, place)).order_by(t.masked_updates.c.device_id)
     return await fetch_all(tx, query, _masked)
 
 
 async def ever_masked(tx: Tx, task_id: str, number: int) -> set[str]:
-    """Devices that delivered masked words in any session of a round."""
+    """Return devices that delivered masked words in any session of a round."""
     m = t.masked_updates.c
     return set((await tx.execute(sa.select(m.device_id).where(m.task_id == task_id, m.round == number))).scalars())
 
@@ -170,12 +170,12 @@ async def ever_masked(tx: Tx, task_id: str, number: int) -> set[str]:
 
 
 async def put_share(tx: Tx, share: Share) -> None:
-    """Stores of whom a share is wanted, or what came."""
+    """Store a request for a share, or its received digest."""
     await upsert(tx, t.shares, [asdict(share)], [*_PLACE, "share"])
 
 
 async def list_shares(tx: Tx, place: Place) -> dict[int, Share]:
-    """Shares of a session that were asked for."""
+    """List the requested shares of a session."""
     return {item.share: item for item in await fetch_all(tx, _SHARES.where(*_at(t.shares, place)), Share)}
 
 
@@ -183,7 +183,7 @@ async def list_shares(tx: Tx, place: Place) -> dict[int, Share]:
 
 
 async def blobs_of_round(tx: Tx, task_id: str, number: int) -> set[str]:
-    """Digests of everything the sums of a round left in the blob store."""
+    """Return the digests of all blobs of a round's sums."""
     first, *others = (
         sa.select(table.c[column]).where(table.c.task_id == task_id, table.c.round == number)
         for table, column in ((t.masked_updates, "digest"), (t.shares, "digest"), (t.sum_sessions, "opened"))
@@ -192,7 +192,7 @@ async def blobs_of_round(tx: Tx, task_id: str, number: int) -> set[str]:
 
 
 async def digests_needed(tx: Tx, digests: Sequence[str]) -> set[str]:
-    """Which of these blobs a sum that is not over still needs."""
+    """Return which of these blobs an unfinished sum still needs."""
     result: set[str] = set()
     for some in batches(list(digests)):
         result |= set((await tx.execute(_needed(), {"digests": list(some)})).scalars())

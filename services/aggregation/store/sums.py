@@ -8,16 +8,14 @@ from typing import Any
 import sqlalchemy as sa
 
 from services.aggregation import tables as t
-from services.aggregation.domain.records import (
-    Partial,
-)
+from services.aggregation.domain.records import Partial
 from services.kit.database.rows import Tx, columns, fetch_all, upsert
 
 _PARTIALS: sa.Select[Any] = sa.select(*columns(Partial, t.partials))
 
 
 async def put_partial(tx: Tx, partial: Partial) -> None:
-    """Stores a replica's share of a round's sum."""
+    """Store a replica's share of a round's sum."""
     row = asdict(partial)
     row["weight_units"] = str(partial.weight_units)
     row["devices"] = list(partial.devices)
@@ -25,25 +23,25 @@ async def put_partial(tx: Tx, partial: Partial) -> None:
 
 
 async def list_partials(tx: Tx, task_id: str, number: int) -> list[Partial]:
-    """All shares of a round's sum."""
+    """List all shares of a round's sum."""
     query = _PARTIALS.where(t.partials.c.task_id == task_id, t.partials.c.round == number)
     return await fetch_all(tx, query, _partial)
 
 
 async def drop_partials(tx: Tx, task_id: str, number: int) -> set[str]:
-    """Forgets the shares of a round that is closed; their digests."""
+    """Delete the shares of a closed round and return their digests."""
     p = t.partials
     gone = p.delete().where(p.c.task_id == task_id, p.c.round == number).returning(p.c.digest)
     return set((await tx.execute(gone)).scalars()) - {""}
 
 
 async def see_replica(tx: Tx, replica: str, now: float) -> None:
-    """Notes that a replica is alive."""
+    """Record that a replica is alive."""
     await upsert(tx, t.replicas, [{"id": replica, "seen_at": now}], ["id"])
 
 
 async def list_replicas(tx: Tx, since: float) -> set[str]:
-    """Replicas seen since a time."""
+    """Return replicas seen since a time."""
     return set((await tx.execute(sa.select(t.replicas.c.id).where(t.replicas.c.seen_at >= since))).scalars())
 
 

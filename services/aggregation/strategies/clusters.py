@@ -131,7 +131,7 @@ class ClusterProgress(RoundProgress):
         return effective_state(roster, device_id)
 
     def lost_relays(self, roster: Roster, *, overdue: bool, unreachable: Collection[str]) -> dict[str, list[str]]:
-        """Heads that will not deliver; a head without remaining members is no loss."""
+        """Heads that will not deliver; a head without remaining members does not count."""
         orphans: dict[str, list[str]] = {}
         for member, head in sorted(roster.relayed_by.items()):
             state = roster.states.get(head, ParticipationState.DROPPED)

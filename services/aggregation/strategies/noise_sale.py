@@ -1,4 +1,4 @@
-"""Noise sale: clusters whose members may leave out some of their own noise for a price.
+"""Noise sale: clusters whose members may sell a part of their noise.
 
 [SCFL] clusters with the prices of [MPPFL]. An assignment's noise spends ρ₀, which the cluster's payoff covers; on top
 the device sells ρ. Members that send their update raw to a trusted head have nothing to sell.

@@ -1,4 +1,4 @@
-"""The noise of a task that says what all its rounds together may cost a device."""
+"""The noise of a task with a target ε for all its rounds together."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from services.aggregation.domain.tasks import TaskSpecification
 from services.aggregation.errors import BadTask
 
 TOPOLOGIES = ("star", "cells")
-"""Where privacy "uniform" gives everybody the same noise in every round."""
+"""Topologies in which privacy "uniform" gives every device the same noise in every round."""
 
 
 def with_chosen_noise(spec: TaskSpecification) -> TaskSpecification:
-    """The specification with the noise multiplier that `privacy.target_epsilon` asks for; `BadTask` where none can."""
+    """Add the noise multiplier that meets `privacy.target_epsilon`; `BadTask` if none can."""
     parameters = spec.parameters
     privacy = UniformPrivacy.of(parameters)
     target = privacy.target_epsilon

@@ -95,11 +95,11 @@ class SumUseCases:
         """A clerk's duty in one session; what the others said is read where it matters, while their sum is counted."""
         now = self._clock.now()
         if session.state is not SumState.COUNTING:
-            return duty_of(session, member, (), {}, now, 0.0)
+            return duty_of(session, member, (), {}, now=now, patience=0.0)
         everybody = await sum_sessions.list_members(tx, member.place)
         shares = await sum_sessions.list_shares(tx, member.place)
         patience = await self._patience(tx, member.task_id)
-        return duty_of(session, member, everybody, shares, now, patience * SHARE_PATIENCE)
+        return duty_of(session, member, everybody, shares, now=now, patience=patience * SHARE_PATIENCE)
 
     async def _patience(self, tx: Tx, task_id: str) -> float:
         task = await tasks.find_task(tx, task_id)
@@ -238,7 +238,7 @@ class SumUseCases:
     ) -> list[int]:
         shares, now = await sum_sessions.list_shares(tx, member.place), self._clock.now()
         patience = await self._patience(tx, member.task_id) * SHARE_PATIENCE
-        wanted = wanted_of(member, terms, members, shares, now, patience)
+        wanted = wanted_of(member, terms, members, shares, now=now, patience=patience)
         place = (member.task_id, member.round, member.cohort, member.session_number)
         for share in wanted:
             await sum_sessions.put_share(tx, Share(*place, share, member.device_id, now))

@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
+from coterie.parameters.privacy import TrustPrivacy
+from coterie.parameters.topology import ClusterParameters
 from coterie.privacy import gaussian
 from services.kit.errors import InvalidInput
 
@@ -25,6 +27,7 @@ Calibration = Literal["paper", "exact"]
 
 TRUST_TOLERANCE = 1e-12
 """Trust this close below the threshold counts as reaching it (spec A6: 0.8·0.7 + 0.2·0.7 need not equal 0.7)."""
+_TRUST, _CLUSTERS = TrustPrivacy(), ClusterParameters()
 
 
 class InvalidQualityModel(InvalidInput):
@@ -44,14 +47,14 @@ class QualityModel:
     calibration: "paper" is eq (9), proved for ε ≤ 1 only; "exact" keeps the claimed δ at every ε.
     """
 
-    trust_threshold: float = 0.7
-    budget_scale: float = 100.0
-    budget_shift: float = 1.0
-    failure_probability: float = 1e-6
-    noise_max: float = 0.6
-    loss_fit: tuple[float, float, float, float, float] = (0.013, 0.0044, 0.0057, 8.18, 0.14)
-    quality_offset: float = 102.2444
-    quality_slope: float = 35.4278
+    trust_threshold: float = _TRUST.trust_threshold
+    budget_scale: float = _CLUSTERS.budget_scale
+    budget_shift: float = _CLUSTERS.budget_shift
+    failure_probability: float = _TRUST.delta
+    noise_max: float = _TRUST.noise_max
+    loss_fit: tuple[float, float, float, float, float] = _CLUSTERS.loss_fit
+    quality_offset: float = _CLUSTERS.quality_offset
+    quality_slope: float = _CLUSTERS.quality_slope
     calibration: Calibration = "paper"
 
     def __post_init__(self) -> None:

@@ -72,21 +72,21 @@ def test_a_clerk_leaves_when_that_lifts_the_set_to_what_was_promised() -> None:
 
 
 def test_clerks_cannot_bring_in_strangers() -> None:
-    everybody = {at: ALL | {"sybil"} for at in range(4)}
-    assert judge(everybody) == Settled(frozenset(range(4)), ALL)
+    all_devices = {at: ALL | {"sybil"} for at in range(4)}
+    assert judge(all_devices) == Settled(frozenset(range(4)), ALL)
     assert may_join(ALL, ALL - {"d00"})
     assert not may_join(ALL - {"d00"}, ALL)
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.sets(st.sampled_from(sorted(ALL)), min_size=8), min_size=3, max_size=4), st.integers(3, 12))
-def test_what_is_settled_all_of_the_committee_can_serve(ready: list[set[str]], least: int) -> None:
-    """Ready checks go on until they settle or fail; the set only shrinks and everybody in Q serves all of it."""
-    said = {at: frozenset(devices) for at, devices in enumerate(ready)}
-    candidates, asked = ALL, frozenset(said)
+def test_the_whole_committee_can_serve_the_settled_survivors(served: list[set[str]], least: int) -> None:
+    """Ready checks continue until they settle or fail; the set only shrinks and every clerk in Q serves all of it."""
+    ready = {at: frozenset(devices) for at, devices in enumerate(served)}
+    candidates, asked = ALL, frozenset(ready)
     for _ in range(4):
         step = judge_ready_checks(
-            {at: said[at] & candidates for at in asked}, asked, candidates, least=least, quorum=3, patience_over=False
+            {at: ready[at] & candidates for at in asked}, asked, candidates, least=least, quorum=3, patience_over=False
         )
         if not isinstance(step, CheckAgain):
             break
@@ -95,7 +95,7 @@ def test_what_is_settled_all_of_the_committee_can_serve(ready: list[set[str]], l
     if isinstance(step, Settled):
         assert len(step.committee) >= 3
         assert len(step.survivors) >= least
-        assert all(step.survivors <= said[at] for at in step.committee)
+        assert all(step.survivors <= ready[at] for at in step.committee)
     else:
         assert isinstance(step, TooFewSurvivors)
         assert len(step.common) < least
@@ -113,9 +113,9 @@ def answers(
 @pytest.mark.parametrize("liar", range(4))
 @pytest.mark.parametrize("share", range(4))
 def test_with_four_clerks_answering_a_liar_is_outvoted_and_named(liar: int, share: int) -> None:
-    told = answers(4, 2, {liar: {share: b"false"}}, [0, 1, 2, 3])
-    votes = count_votes(told, 4, 2)
-    if share in told[liar]:
+    reported = answers(4, 2, {liar: {share: b"false"}}, [0, 1, 2, 3])
+    votes = count_votes(reported, 4, 2)
+    if share in reported[liar]:
         assert votes.outvoted == {liar}
     assert votes.believed(unchecked=False) == dict.fromkeys(range(4), b"true")
 
@@ -159,26 +159,26 @@ def test_two_liars_of_five_can_have_a_wrong_share_taken_but_only_unchecked() -> 
     assert votes.believed(unchecked=False) is None
 
 
-def test_a_share_told_by_one_clerk_alone_is_taken_only_unchecked() -> None:
-    told = answers(3, 2, {}, [0, 1, 2])
-    del told[2][0]
-    votes = count_votes(told, 3, 2)
+def test_a_share_of_one_clerk_alone_counts_only_unchecked() -> None:
+    reported = answers(3, 2, {}, [0, 1, 2])
+    del reported[2][0]
+    votes = count_votes(reported, 3, 2)
     assert votes.majority == {0: b"true"}
     assert votes.believed(unchecked=True) == dict.fromkeys(range(3), b"true")
     assert votes.believed(unchecked=False) is None
 
 
 def test_an_outvoted_clerk_is_believed_on_no_share() -> None:
-    told = {0: {1: b"a", 2: b"a", 3: b"a"}, 1: {0: b"a", 2: b"a", 3: b"a"}, 2: {0: b"z", 1: b"a", 3: b"z"}}
-    votes = count_votes(told, 4, 2)
+    reported = {0: {1: b"a", 2: b"a", 3: b"a"}, 1: {0: b"a", 2: b"a", 3: b"a"}, 2: {0: b"z", 1: b"a", 3: b"z"}}
+    votes = count_votes(reported, 4, 2)
     assert votes.outvoted == {2}
     assert votes.believed(unchecked=True) == dict.fromkeys(range(4), b"a")
     assert set(votes.checked) == {2, 3}
 
 
-def test_two_values_each_told_by_t_leave_share_unsettled_and_nobody_blamed() -> None:
-    told = {0: {1: b"a"}, 2: {1: b"a"}, 3: {1: b"b"}, 1: {1: b"b"}}
-    votes = count_votes(told, 4, 2)
+def test_two_values_of_t_clerks_each_leave_a_share_unsettled_without_blame() -> None:
+    reported = {0: {1: b"a"}, 2: {1: b"a"}, 3: {1: b"b"}, 1: {1: b"b"}}
+    votes = count_votes(reported, 4, 2)
     assert votes.outvoted == frozenset()
     assert 1 in votes.unsettled
 

@@ -71,14 +71,14 @@ def test_least_colluders_and_honest_as_specified(
     assert rules.honest(least) == honest
 
 
-def test_a_sum_in_which_nobody_is_sure_to_be_honest_is_refused() -> None:
+def test_a_sum_without_a_certainly_honest_device_is_refused() -> None:
     with pytest.raises(BadTask, match="none is sure"):
         SumRules(colluders=5).honest(5)
     with pytest.raises(BadTask, match="at least 3"):
         least_survivors(0.5, 2)
 
 
-def test_cohorts_cover_everybody_once_and_are_never_small() -> None:
+def test_cohorts_cover_every_device_once_and_are_never_small() -> None:
     devices = names(23)
     assert draw_cohorts(devices, 0, 1, 1) == [devices]
     assert draw_cohorts(devices, 12, 1, 1) == [devices]

@@ -29,9 +29,9 @@ def part(device: str, state: str, *heads: str) -> Participation:
 def roster(
     states: Mapping[str, str], heard: Mapping[str, tuple[str, str]] = {}, heads: Mapping[str, str] = HEAD_OF
 ) -> Roster:
-    told = {device: (ParticipationState(outcome), note) for device, (outcome, note) in heard.items()}
+    delivery = {device: (ParticipationState(outcome), note) for device, (outcome, note) in heard.items()}
     return Roster(
-        {}, {d: ParticipationState(state) for d, state in states.items()}, {}, relayed_by=dict(heads), reports=told
+        {}, {d: ParticipationState(state) for d, state in states.items()}, {}, relayed_by=dict(heads), reports=delivery
     )
 
 
@@ -77,9 +77,9 @@ def test_a_head_whose_members_have_all_left_is_no_loss() -> None:
 
 
 def test_verdicts_follow_the_heads_report() -> None:
-    everybody = [part("a", "delivered"), part("b", "delivered"), part("c", "delivered"), part("d", "delivered")]
+    participations = [part("a", "delivered"), part("b", "delivered"), part("c", "delivered"), part("d", "delivered")]
     seen = roster({}, {"b": ("delivered", ""), "c": ("rejected", "its update is zero")}, HEAD_OF | {"d": "x"})
-    result = {p.device_id: (p.state, p.note) for p in CLUSTERS.combination.outcomes(seen, everybody)}
+    result = {p.device_id: (p.state, p.note) for p in CLUSTERS.combination.outcomes(seen, participations)}
     assert result == {
         "a": ("delivered", ""),
         "b": ("delivered", ""),
@@ -89,18 +89,18 @@ def test_verdicts_follow_the_heads_report() -> None:
 
 
 def test_member_counts_once_its_letter_was_taken_even_without_a_report() -> None:
-    everybody = [part("a", "delivered"), part("b", "assigned"), part("c", "assigned")]
+    participations = [part("a", "delivered"), part("b", "assigned"), part("c", "assigned")]
     seen = roster({}, {"b": ("delivered", "")})
-    states = {p.device_id: p.state for p in CLUSTERS.combination.outcomes(seen, everybody)}
+    states = {p.device_id: p.state for p in CLUSTERS.combination.outcomes(seen, participations)}
     assert states == {"a": "delivered", "b": "delivered", "c": "dropped"}
 
 
 def test_conduct_is_recorded_within_clusters_only() -> None:
-    told = {"b": ["a"], "c": ["a"], "e": ["d", "gone"]}
-    everybody = [part(device, "delivered", *told.get(device, [])) for device in "abcdef"]
-    pairs = CLUSTERS.settlement.witnesses(everybody, 1)
+    delivery = {"b": ["a"], "c": ["a"], "e": ["d", "gone"]}
+    participations = [part(device, "delivered", *delivery.get(device, [])) for device in "abcdef"]
+    pairs = CLUSTERS.settlement.witnesses(participations, 1)
     assert pairs == [("a", "b"), ("a", "c"), ("b", "c"), ("d", "e")]
-    lost = CLUSTERS.settlement.witnesses([*everybody, part("gone", "dropped")], 1)
+    lost = CLUSTERS.settlement.witnesses([*participations, part("gone", "dropped")], 1)
     assert set(lost) - set(pairs) == {("e", "gone")}
 
 
@@ -112,8 +112,8 @@ def paid(device: str, state: str, quality: float, version: int = 1, head: str = 
 
 
 def test_payoffs_are_those_of_the_clusters_as_they_came_about() -> None:
-    """b dropped out of a's cluster; c was left behind by its head and delivered under a second plan with a's game_parameters."""
-    everybody = [
+    """b dropped out of a's cluster; c, left by its head, delivered under a second plan with the same game."""
+    participations = [
         paid("a", "delivered", 30.0),
         paid("b", "dropped", 20.0, head="a"),
         paid("c", "delivered", 10.0, 2, "d"),
@@ -127,15 +127,15 @@ def test_payoffs_are_those_of_the_clusters_as_they_came_about() -> None:
         )
         for version, alone in ((1, {"a": 1.0, "b": 2.0, "e": 5.0}), (2, {"c": 3.0, "d": 4.0}))
     }
-    assert CLUSTERS.settlement.required_plans(everybody) == {1, 2}
-    told = CLUSTERS.settlement.payoffs(everybody, plans)
-    assert told is not None
+    assert CLUSTERS.settlement.required_plans(participations) == {1, 2}
+    delivery = CLUSTERS.settlement.payoffs(participations, plans)
+    assert delivery is not None
     result = {
         cluster.head_device_id: (
             cluster.game_parameters.price,
             {member.device_id: (member.quality, member.solo_payoff) for member in cluster.members},
         )
-        for cluster in told.clusters
+        for cluster in delivery.clusters
     }
     assert result == {
         "a": (1.0, {"a": (30.0, 1.0), "e": (12.0, 5.0)}),
@@ -144,9 +144,9 @@ def test_payoffs_are_those_of_the_clusters_as_they_came_about() -> None:
 
 
 def test_how_payoffs_are_paid_is_as_the_task_says() -> None:
-    told = '{"pricing": {"credits_per_point": 0.25, "round_microcredits": 7}}'
+    text = '{"pricing": {"credits_per_point": 0.25, "round_microcredits": 7}}'
     for incentive, expected in (("payoff", (0.25, 0)), ("stackelberg", (0.25, 7))):
-        spec = TaskSpecification("t", topology="clusters", privacy="trust", incentive=incentive, parameters_json=told)
+        spec = TaskSpecification("t", topology="clusters", privacy="trust", incentive=incentive, parameters_json=text)
         payoffs = strategy_for(spec).settlement.payoffs([], {})
         assert payoffs is not None
         assert (payoffs.credits_per_point, payoffs.pot_microcredits) == expected

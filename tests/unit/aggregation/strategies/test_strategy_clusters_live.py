@@ -38,12 +38,12 @@ def cluster(head_state: str, member_state: str, members: list[dict[str, object]]
     head = pb.WorkItem(role=words.ROLE_HEAD, peers=[pb.Peer(device_id="m", role=words.ROLE_MEMBER)])
     member = pb.WorkItem(role=words.ROLE_MEMBER, peers=[pb.Peer(device_id="h", role=words.ROLE_HEAD)])
     solo = pb.WorkItem(role=words.ROLE_SOLO)
-    everybody = [
+    devices = [
         part("h", head_state, head, members),
         part("m", member_state, member),
         part("s", "delivered", solo, [{"device_id": "m", "outcome": "rejected", "note": "by a stranger"}]),
     ]
-    return OpenRound(TASK, ROUND, everybody, [])
+    return OpenRound(TASK, ROUND, devices, [])
 
 
 def test_members_are_counted_with_their_head() -> None:

@@ -1,4 +1,4 @@
-"""Which deliveries each strategy takes, and with what weight: nobody gains influence by the form of what it sends."""
+"""Which deliveries each strategy takes, and with what weight: no device gains influence by the form of its delivery."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ FORMS = ("mean", "sum", "report")
 
 
 def strategy_of(topology: str, privacy: str, incentive: str) -> Strategy:
-    told = {"topology": ClusterParameters().to_dict(), "privacy": TrustPrivacy().to_dict()}
+    parameters = {"topology": ClusterParameters().to_dict(), "privacy": TrustPrivacy().to_dict()}
     specification = TaskSpecification(
-        "t", topology=topology, privacy=privacy, incentive=incentive, parameters_json=json.dumps(told)
+        "t", topology=topology, privacy=privacy, incentive=incentive, parameters_json=json.dumps(parameters)
     )
     return strategy_for(specification)
 
 
 def delivery(device: str, form: str, weight: float = 1.0, members: Iterable[str] = ()) -> Delivery:
-    told = tuple({"device_id": m, "outcome": ParticipationState.DELIVERED, "note": "", "weight": 0.0} for m in members)
-    return Delivery("tsk", 1, device, "", 1, Form(form), weight, {}, 0, 0.0, members=told)
+    reports = tuple(
+        {"device_id": m, "outcome": ParticipationState.DELIVERED, "note": "", "weight": 0.0} for m in members
+    )
+    return Delivery("tsk", 1, device, "", 1, Form(form), weight, {}, 0, 0.0, members=reports)
 
 
 def roster(attempt: int = 1) -> Roster:
@@ -96,7 +98,7 @@ def test_members_of_clusters_report_and_others_deliver_at_most_the_plan(
     for device, form in (("m", "mean"), ("m", "sum"), ("h", "report"), ("s", "report")):
         with pytest.raises(BadUpdate, match="the plan wants"):
             strategy.delivery.require_valid(roster(), delivery(device, form))
-        with pytest.raises(RoundOver):  # planned anew meanwhile: it may have been right before
+        with pytest.raises(RoundOver):  # the plan has changed: the delivery may have fitted the old one
             strategy.delivery.require_valid(roster(attempt=2), delivery(device, form))
 
 

@@ -40,7 +40,7 @@ SEATS = [
 
 
 def items() -> dict[str, pb.WorkItem]:
-    """Work of a round in which everybody has an offer, as after planning anew."""
+    """Work of a round in which every device has an offer, as after a new plan."""
     task = Task("tsk", "pub", MIXED, TaskState.RUNNING, "", 1, 0.0, 0.0, 0.0, False, 0)
     round_ = Round("tsk", 1, 1, RoundState.OPEN, 1, 1, 0.0, 60.0, 1)
     offers = [
@@ -62,7 +62,7 @@ def test_only_those_who_noise_their_own_update_are_offered_a_price() -> None:
 
 
 @pytest.mark.parametrize("preset", presets())
-def test_elsewhere_everybody_is_quoted(preset: str) -> None:
+def test_elsewhere_every_device_is_quoted(preset: str) -> None:
     topology_, privacy, incentive = presets()[preset]
     spec = TaskSpecification("t", topology=topology_, privacy=privacy, incentive=incentive)
     strategy = strategy_for(spec)
@@ -75,7 +75,7 @@ def test_payoffs_are_paid_beside_the_price() -> None:
 
 
 def test_a_budget_claimed_by_one_that_was_offered_nothing_is_not_passed_on() -> None:
-    told = {}
+    limits = {}
     for device, item in items().items():
         part = Participation(
             "tsk",
@@ -88,8 +88,8 @@ def test_a_budget_claimed_by_one_that_was_offered_nothing_is_not_passed_on() -> 
             item.SerializeToString(),
             budget=2.5,
         )
-        told[device] = work_of(NOISE_SALE, part, {})
-    assert {device: work.budget for device, work in told.items()} == {"h": 0.0, "a": 0.0, "b": 2.5, "s": 2.5}
+        limits[device] = work_of(NOISE_SALE, part, {})
+    assert {device: work.budget for device, work in limits.items()} == {"h": 0.0, "a": 0.0, "b": 2.5, "s": 2.5}
 
 
 def delivery(**changes: Any) -> Delivery:

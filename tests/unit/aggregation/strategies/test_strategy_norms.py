@@ -43,8 +43,10 @@ def strategy_of(axes: str, training: dict[str, Any] | None = None, **parameters:
 
 
 def update(items: dict[str, pb.WorkItem], elements: int, members: tuple[str, ...] = (), form: str = "mean") -> Update:
-    told = tuple({"device_id": m, "outcome": ParticipationState.DELIVERED, "note": "", "weight": 0.0} for m in members)
-    delivery = Delivery("tsk", 1, "d", "", 1, Form(form), 1.0, {}, 0, 0.0, members=told)
+    reports = tuple(
+        {"device_id": m, "outcome": ParticipationState.DELIVERED, "note": "", "weight": 0.0} for m in members
+    )
+    delivery = Delivery("tsk", 1, "d", "", 1, Form(form), 1.0, {}, 0, 0.0, members=reports)
     roster = Roster(items, dict.fromkeys(items, ParticipationState.ASSIGNED), dict.fromkeys(items, 50))
     return Update(delivery, roster, Layout((), 0, 0), lambda start, length: b"", elements, 1.0)
 
@@ -54,7 +56,7 @@ def alone(noise: float, elements: int) -> Update:
 
 
 @pytest.mark.parametrize("axes", ["star none none", "cells none none", "clusters none payoff"])
-def test_where_nobody_clips_only_what_is_usual_bounds_an_update(axes: str) -> None:
+def test_without_clipping_the_usual_norm_bounds_an_update(axes: str) -> None:
     assert strategy_of(axes).delivery.norm_limit(alone(0.0, 100)) == math.inf
 
 
@@ -148,7 +150,7 @@ def test_who_came_first_makes_no_difference(order: list[int], norms: list[float]
 
 
 @given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=2))
-def test_of_one_or_two_nobody_is_too_long(norms: list[float]) -> None:
+def test_of_one_or_two_updates_none_is_too_long(norms: list[float]) -> None:
     assert (
         strategy_of("star none none").combination.rejections([part(f"d{k}", norm) for k, norm in enumerate(norms)], {})
         == {}
@@ -185,7 +187,7 @@ def _slice(data: bytes, start: int, length: int) -> bytes:
     return data[start : start + length]
 
 
-def test_dissimilar_updates_are_told_with_task_and_similar_ones_are_not() -> None:
+def test_a_task_warns_of_dissimilar_updates_but_not_of_similar_ones() -> None:
     """Model 0: u = 3 and 1, ζ₂ = 1/4. Model 1: u = 2 and 2, ζ₂ = 0, a descent of η‖G‖² = 0.5 · (2 / 0.5)² = 8."""
     specification = TaskSpecification(
         "t",
@@ -196,13 +198,13 @@ def test_dissimilar_updates_are_told_with_task_and_similar_ones_are_not() -> Non
         training_json='{"learning_rate": 0.5}',
     )
     layout = parse(b'{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}', 8 + 54 + 4)
-    everybody, sums = [], {}
+    participations, sums = [], {}
     for line, values in enumerate(([3.0, 1.0], [2.0, 2.0])):
         sums[line] = Accumulator(layout, 30, 2)
         for number, value in enumerate(values):
             data = b"\0" * layout.header_bytes + np.array([value], "<f4").tobytes()
             norm = sums[line].fold(layout, partial(_slice, data), 1.0)
-            everybody.append(
+            participations.append(
                 Participation(
                     "tsk",
                     1,
@@ -218,7 +220,7 @@ def test_dissimilar_updates_are_told_with_task_and_similar_ones_are_not() -> Non
                 )
             )
     strategy = strategy_for(specification)
-    result = strategy.combination.metrics(everybody, sums)
+    result = strategy.combination.metrics(participations, sums)
     assert result["dissimilarity[0]"] == pytest.approx(0.25)
     assert result["dissimilarity[1]"] == pytest.approx(0.0, abs=1e-9)
     assert result["descent[1]"] == pytest.approx(8.0)

@@ -58,7 +58,7 @@ def test_exactly_the_sensible_combinations_pass() -> None:
 
 
 @pytest.mark.parametrize("axes", [("ring", "none", "none"), ("star", "much", "none"), ("star", "none", "gold")])
-def test_an_unknown_choice_is_told_the_known_ones(axes: tuple[str, str, str]) -> None:
+def test_the_error_for_an_unknown_choice_lists_the_known_ones(axes: tuple[str, str, str]) -> None:
     with pytest.raises(BadTask, match="choose one of"):
         check_axes(*axes)
 

@@ -41,11 +41,11 @@ SURVEY = AnswerSale(
 )
 
 
-def test_device_is_told_terms_of_its_offer_as_first_release_told_them() -> None:
+def test_the_work_item_holds_the_terms_of_the_offer() -> None:
     terms = pricing.Terms(others_variance=2.5, variance_low=0.5, variance_high=9.0, trust=[1.0, 0.5], hidden=[4.0, 3.0])
     offer = pricing.Offer(expected=1.5, most_microcredits=7, terms=terms)
-    told = from_struct(SURVEY.round_plan.work_parameters(offer))["offer"]
-    assert told == {
+    in_work_item = from_struct(SURVEY.round_plan.work_parameters(offer))["offer"]
+    assert in_work_item == {
         "expected": 1.5,
         "most_microcredits": 7,
         "others_variance": 2.5,
@@ -116,7 +116,7 @@ def test_an_answer_far_beyond_its_range_is_refused() -> None:
             inspect(SURVEY, delivery(budget=0.25), abs(answer), first=answer)
 
 
-def test_an_update_that_stands_out_is_flagged_and_nobody_else() -> None:
+def test_only_an_update_that_stands_out_is_flagged() -> None:
     usual = [part(f"d{k}", 0.5 + 0.01 * k) for k in range(6)]
     assert MARKET.combination.flagged(usual, 650) == {}
     result = MARKET.combination.flagged([*usual, part("odd", 1.2)], 650)
@@ -125,10 +125,10 @@ def test_an_update_that_stands_out_is_flagged_and_nobody_else() -> None:
 
 
 def test_norms_are_compared_by_what_each_budget_allows() -> None:
-    """A device that sold little adds much noise: its large norm is no reason to doubt it."""
+    """A device that sold little adds much noise: its large norm is not suspicious."""
     quiet, loud = (LocalSteps().largest_change(budget, 100, 650) for budget in (0.5, 0.05))
-    everybody = [part(f"d{k}", 0.6 * quiet, budget=0.5) for k in range(5)]
-    assert MARKET.combination.flagged([*everybody, part("noisy", 0.6 * loud, budget=0.05)], 650) == {}
+    participations = [part(f"d{k}", 0.6 * quiet, budget=0.5) for k in range(5)]
+    assert MARKET.combination.flagged([*participations, part("noisy", 0.6 * loud, budget=0.05)], 650) == {}
 
 
 def test_too_few_updates_are_no_statistics() -> None:

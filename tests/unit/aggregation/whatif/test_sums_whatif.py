@@ -66,7 +66,7 @@ def test_sums_of_every_vector(vector: dict[str, Any]) -> None:
         ({"devices": [{"id": "dev_pub0", "values": [1] * 5, "seeds": ["zz"] * 4}], "survivors": []}, "32 bytes"),
     ],
 )
-def test_sums_that_make_no_sense_are_told_with_their_place(changes: dict[str, Any], words: str) -> None:
+def test_errors_of_invalid_sums_name_the_field(changes: dict[str, Any], words: str) -> None:
     status, result = ask("sums", question(SUM, **changes))
     assert status == 2, result
     assert result["error"]["reason"] == "bad_sums"
@@ -118,9 +118,9 @@ def test_a_word_that_does_not_tell_asks_for_a_further_one() -> None:
     status, result = ask("discrete-noise", {"base": 16.0, "words": ["00" * 8]})
     assert status == 2
     assert "further word" in result["error"]["message"]
-    told = ask("discrete-noise", {"base": 16.0, "words": ["00" * 16], "values": [-210, -209]})[1]
-    assert told["digits"] == [-209], "the least value whose cut is above 0"
-    assert int(told["cuts"]["-210"], 16) == 0 < int(told["cuts"]["-209"], 16)
+    shown = ask("discrete-noise", {"base": 16.0, "words": ["00" * 16], "values": [-210, -209]})[1]
+    assert shown["digits"] == [-209], "the least value whose cut is above 0"
+    assert int(shown["cuts"]["-210"], 16) == 0 < int(shown["cuts"]["-209"], 16)
     assert ask("discrete-noise", {"base": 16.0, "values": [218, -218]})[1]["cuts"] == {
         "218": "f" * 32,
         "-218": "0" * 32,
@@ -146,7 +146,7 @@ def test_a_word_that_does_not_tell_asks_for_a_further_one() -> None:
         ("sums", {"terms": {}, "devices": [], "survivors": [], "extra": 1}),
     ],
 )
-def test_bad_questions_are_told(solver: str, document: dict[str, Any]) -> None:
+def test_bad_questions_are_refused(solver: str, document: dict[str, Any]) -> None:
     status, result = ask(solver, document)
     assert status == 2, result
     assert result["error"]["message"]
