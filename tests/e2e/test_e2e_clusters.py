@@ -267,7 +267,7 @@ def test_a_task_begins_with_the_clusters_another_ended_with(
     tasks = [society.publish(name="again-1", quorum=1.0)]
     begun = {"topology": {"start_from": tasks[0]}, "pricing": {"credits_per_point": 1.0}}
     tasks.append(society.publish(name="again-2", quorum=1.0, parameters=begun))
-    with pytest.raises(InvalidRequest, match=r"start_from: task .* has topology clusters, not star"):
+    with pytest.raises(InvalidRequest, match=r"start_from: no such parameter; topology star takes none"):
         society.publish(name="again-4", preset="fedavg", parameters={"topology": {"start_from": tasks[0]}})
     other = shared_platform.admin.create_key("publisher", "another publisher").api_key
     with (

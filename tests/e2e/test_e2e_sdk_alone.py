@@ -25,9 +25,9 @@ ABSENT = ("torch", "sklearn", "typer", "rich", "services", "coterie_cli", "coter
 NEED_TORCH = (
     "coterie.learning.adapters",
     "coterie.learning.batches",
-    "coterie.privacy.clipping_layers",
     "coterie.learning.torch_learner",
     "coterie.learning.training",
+    "coterie.privacy.clipping_layers",
 )
 IMPORT_EVERYTHING = """
 import importlib, importlib.util, json, pkgutil, sys

@@ -48,7 +48,7 @@ def test_noise_is_shared_out_charged_once_and_its_price_alone_is_kept(neighbours
         assert rho > sum(charge.rho for charge in charges)
         with closing(sqlite3.connect(home.folder / "clerk.db")) as database:
             assert database.execute("SELECT COUNT(*) FROM sessions").fetchone() == (0,)
-            assert database.execute("SELECT COUNT(*) FROM agreements").fetchone() == (0,)
+            assert database.execute("SELECT COUNT(*) FROM commits").fetchone() == (0,)
     assert all(part.metrics == {} for part in neighbours.platform.admin.round(task, 1).participations)
 
 

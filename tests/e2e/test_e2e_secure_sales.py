@@ -81,7 +81,7 @@ def market(neighbours: NeighbourFixture, **sums: Any) -> Task:
 
 def test_market_sells_masked_gradients_at_price_and_charge_of_clear_ones(shared_platform: RealPlatform) -> None:
     neighbours = NeighbourFixture(shared_platform, f"m{secrets.token_hex(2)}-", 4)
-    with pytest.raises(InvalidRequest, match=r"sums\.unverified_claims true"):
+    with pytest.raises(InvalidRequest, match=r"set sums\.unverified_claims to true"):
         market(neighbours)
     task = market(neighbours, unverified_claims=True)
     agents = []

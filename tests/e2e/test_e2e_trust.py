@@ -22,6 +22,7 @@ from coterie.agent.report import Delivery
 from coterie.client.trust import Meeting
 from coterie.strategies.context import RoundContext
 from coterie_cli.main import app
+from coterie_lab.main import app as lab
 from tests.e2e.device_group import NO_PAUSE, SAMPLES, DeviceGroup, Seeded, Shift
 from tests.e2e.real_platform import RealPlatform
 
@@ -168,13 +169,15 @@ def test_the_guides_commands_run_as_printed(
     text = GUIDE.read_text()
     (table,) = re.findall(r"```csv\n(.*?)```", text, re.DOTALL)
     Path("meetings.csv").write_text(table)
-    Path("town.ndjson").write_text(
-        '{"name": "town", "owner_name": "Town"}\n{"line": 1, "device": {"name": "town-1"}}\n'
-    )
     blocks = "\n".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL))
     commands = [line.split()[1:] for line in blocks.splitlines() if line.startswith("coterie ")]
     runnable = [command for command in commands if not {"facebook_combined.txt.gz", "facebook-0", "own_…"} & {*command}]
     assert len(runnable) >= 12
+    for line in blocks.splitlines():
+        if line.startswith("lab rows city"):
+            words, _, file = line.partition(" > ")
+            printed_rows = CliRunner().invoke(lab, words.split()[1:], catch_exceptions=False)
+            Path(file).write_text(printed_rows.stdout)
     where = ["--url", shared_platform.processes.url, "--key", shared_platform.processes.admin_key()]
     for command in runnable:
         result = CliRunner().invoke(app, [*command, *where], env={"COLUMNS": "1000"}, catch_exceptions=False)

@@ -27,7 +27,7 @@ coterie task create digits --sample digits --training '{"epochs": 2, "learning_r
 coterie task create quiet --sample digits --rounds 50 --target-epsilon 4 --delta 1e-5\n
 coterie task create sturdy --sample digits --min-devices 5 --rule nnm+trimmed-mean --parameters '{"rule": {"f": 1}}'\n
 coterie task create family --sample digits --join-by owners --invite own_01jd… --invite own_01je…\n
-coterie task create swift --sample digits --mode asynchronous --parameters '{"asynchronous": {"buffer": 3}}'\n
+coterie task create swift --sample digits --mode asynchronous --parameters '{"asynchronous": {"buffer": 1}}'\n
 coterie task create kitchen --preset survey --question 'How warm is it, in °C?' --low 10 --high 35 --escrow 40\n
 coterie task create sharp --sample digits --rounds 50 --fraction 0.2 --stop '{"metric": "accuracy", "at": 0.95}'\n
 coterie task create further --from-task digits --from-round best
