@@ -25,7 +25,7 @@ from services.kit.runtime import whatif
 from services.kit.runtime.settings import ServiceSettings
 from services.kit.runtime.workers import TooManyQuestions, Workers
 from services.topology.app import App
-from services.topology.planners.clusters import ClustersPlanner, Gathered
+from services.topology.planners.clusters import ClusterInputs, ClustersPlanner
 from services.topology.whatif import SOLVERS
 from tests.attacks.test_attacks_on_the_door import serving
 from tests.contract.gateway.conftest import bearer, platform
@@ -138,13 +138,13 @@ async def test_workers_answer_with_the_same_bytes_as_this_process(tmp_path: Path
         assert await app.questions.what_if("clusters", question) == whatif.answer(SOLVERS, "clusters", question)
     rows, columns = np.triu_indices(12, 1)
     direct = np.array(trust_among(12))[rows, columns]
-    gathered = Gathered(Matrix(12, rows, columns, direct, direct, 0.8))
+    inputs = ClusterInputs(Matrix(12, rows, columns, direct, direct, 0.8))
     participants = [pb.Participant(device_id=f"d{number:02}") for number in range(12)]
     request = pb.MakePlanRequest(task_id="t", topology="clusters", privacy="trust", participants=participants)
     workers = Workers(1, niceness=0)
-    made = await workers.run(ClustersPlanner.plan, request, gathered, None)
+    made = await workers.run(ClustersPlanner.plan, request, inputs, None)
     await workers.close()
-    own = ClustersPlanner.plan(request, gathered, None)
+    own = ClustersPlanner.plan(request, inputs, None)
     assert made.SerializeToString(deterministic=True) == own.SerializeToString(deterministic=True)
     assert made.assignments
 
