@@ -255,9 +255,9 @@ class Coordinator:
                 secure_terms.Model(
                     digest, self.model_files.layout(digest, size).elements + live.strategy.secure_sums.extra_elements
                 ),
-                session.people,
-                named,
-                rules,
+                participants=session.people,
+                clerks=named,
+                rules=rules,
                 quorum=quorum,
                 clip_norm=session.clip_norm,
                 noise_multiplier=live.strategy.secure_sums.terms_noise(session.noise_multiplier, honest),
@@ -317,12 +317,17 @@ def _selected(
         f"{committee.least_trust:.2f}"
     )
     late = "offered no key in time and is replaced"
-    gone = [Event(task_id, now, EventKind.CLERK_SILENT, late, session.round, member.device_id) for member in silent]
+    gone = [
+        Event(task_id, now, EventKind.CLERK_SILENT, late, session.round, device_id=member.device_id)
+        for member in silent
+    ]
     return [*gone, Event(task_id, now, EventKind.SUM_COMMITTEE_SELECTED, message, session.round)]
 
 
 def _left_out(task_id: str, session: SumSession, unwilling: Sequence[str], now: float) -> list[Event]:
-    return [Event(task_id, now, EventKind.WORK_DECLINED, UNWILLING, session.round, device) for device in unwilling]
+    return [
+        Event(task_id, now, EventKind.WORK_DECLINED, UNWILLING, session.round, device_id=device) for device in unwilling
+    ]
 
 
 def _unwilling(count: int, least: int, unwilling: Sequence[str]) -> str:

@@ -72,13 +72,14 @@ class Retry:
             why = "" if session.noise_multiplier else ": without noise a device gives one update for a model"
             await self.give_up(live, session, f"{reason}; {able} devices could take part in a new session{why}", silent)
             return
-        await self._again(live, session, people, cheats, reason, silent)
+        await self._again(live, session, people, cheats=cheats, reason=reason, silent=silent)
 
     async def _again(
         self,
         live: OpenRound,
         session: SumSession,
         people: Participants,
+        *,
         cheats: Collection[str],
         reason: str,
         silent: Sequence[CommitteeMember],

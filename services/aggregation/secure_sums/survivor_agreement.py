@@ -74,7 +74,7 @@ class SurvivorAgreement:
             events.append(Event(live.task.id, now, EventKind.SUM_UNCHECKED, message, session.round))
         late = "reported no share sums in time"
         events += [
-            Event(live.task.id, now, EventKind.CLERK_SILENT, late, session.round, member.device_id)
+            Event(live.task.id, now, EventKind.CLERK_SILENT, late, session.round, device_id=member.device_id)
             for member in step.silent
         ]
         async with self.database.writing() as tx:
@@ -97,7 +97,7 @@ class SurvivorAgreement:
     def _blame(self, live: OpenRound, session: SumSession, outvoted: Sequence[CommitteeMember]) -> list[Event]:
         now = self.clock.now()
         return [
-            Event(live.task.id, now, EventKind.CLERK_OUTVOTED, OUTVOTED, session.round, member.device_id)
+            Event(live.task.id, now, EventKind.CLERK_OUTVOTED, OUTVOTED, session.round, device_id=member.device_id)
             for member in outvoted
         ]
 

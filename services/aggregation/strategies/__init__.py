@@ -165,7 +165,14 @@ def check_grid(spec: TaskSpecification, elements: int) -> None:
         noise = Joined.of(spec.privacy, spec.parameters).promise(count, honest).noise_multiplier
         policy, clip_norm = chosen.secure_sums, chosen.terms.clip_norm
         norm = joint_norm(clip_norm) if policy.extra_elements else clip_norm
-        fault = grid_fault(count, elements + policy.extra_elements, norm, noise, honest, policy.scale)
+        fault = grid_fault(
+            count,
+            elements + policy.extra_elements,
+            clip_norm=norm,
+            noise_multiplier=noise,
+            honest=honest,
+            scale=policy.scale,
+        )
         if fault:
             raise NoGrid(f"no_grid: {fault}")
 

@@ -187,7 +187,7 @@ def test_a_place_is_prepared_once_and_only_upwards(sum_fixture: SumFixture, data
     assert notes.note(database, dataclasses.replace(terms, round=2, session_number=1)) is False
 
 
-def test_without_noise_a_model_is_told_once(sum_fixture: SumFixture, database: sqlite3.Connection) -> None:
+def test_without_noise_a_model_is_summed_once(sum_fixture: SumFixture, database: sqlite3.Connection) -> None:
     terms = sum_fixture.terms()
     assert notes.note(database, terms) is False
     assert notes.note(database, terms) is True

@@ -77,7 +77,7 @@ def test_the_least_variance_everywhere_costs_what_the_terms_say(sum_fixture: Sum
     assert answer_multiplier(0.01, terms, Circle()) == pytest.approx(answer_noise(terms.honest, 0.01), rel=1e-9)
     charges = [answer_multiplier(variance, terms, Circle()) for variance in (0.001, 0.01, 0.1, 1.0, 4.0)]
     assert charges == sorted(charges)
-    assert charges[0] == charges[1], "nobody adds less than the least variance"
+    assert charges[0] == charges[1], "no device adds less than the least variance"
     assert charges[-1] == pytest.approx(math.sqrt(4.0 + (terms.honest - 1) * 0.01), rel=1e-6)
 
 
@@ -86,7 +86,7 @@ def test_owner_relying_on_own_company_is_charged_for_their_noise_only(sum_fixtur
     company = Circle(count="company", company_least=2)
     assert answer_multiplier(0.5, terms, company) == pytest.approx(math.sqrt(0.5 + 2 * 0.01), rel=1e-6)
     assert answer_multiplier(0.5, terms, company) < answer_multiplier(0.5, terms, Circle())
-    assert answer_alone(0.5, terms) == pytest.approx(1.0)  # 1/(2·0.5): its own noise and nobody else's
+    assert answer_alone(0.5, terms) == pytest.approx(1.0)  # 1/(2·0.5): its own noise alone
 
 
 def test_joined_survey_uses_exactly_its_implied_noise_and_scale(
@@ -133,10 +133,10 @@ def test_delta_of_unequal_shares_by_convolution_is_at_most_the_charged(
 
 def test_the_opened_sum_gives_the_mean_within_its_noise(sum_fixture: SumFixture) -> None:
     terms = survey_terms(sum_fixture, 1e-6, 1.0)
-    told = np.linspace(0.0, 1.0, 10)
+    shares = np.linspace(0.0, 1.0, 10)
     deliveries = {
         device: sum_fixture.deliver(terms, device, answer_values(float(share), 1e-6, terms, SeededStream(device)))
-        for device, share in zip(sum_fixture.devices, told, strict=True)
+        for device, share in zip(sum_fixture.devices, shares, strict=True)
     }
     opened = sum_fixture.open(terms, deliveries)
     assert opened.tolist() == clear_sum(deliveries.values()).tolist()
@@ -164,7 +164,7 @@ def one_set_of_terms(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, math.nan])
-def test_answers_beyond_the_range_are_a_mistake_and_not_told(share: float) -> None:
-    with pytest.raises(ValueError, match="from 0 to 1") as told:
+def test_answers_beyond_the_range_raise_without_showing_them(share: float) -> None:
+    with pytest.raises(ValueError, match="from 0 to 1") as error:
         answer_values(share, 1.0, TERMS[0], SeededStream(1))
-    assert str(share) not in str(told.value)
+    assert str(share) not in str(error.value)

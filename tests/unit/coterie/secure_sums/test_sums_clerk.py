@@ -56,7 +56,7 @@ def test_an_offer_is_the_same_before_and_after_a_crash(sum_fixture: SumFixture) 
     assert sum_fixture.start(FIRST).offer_key(sum_fixture.place, NOON + 600) == one
 
 
-def test_clerk_started_anew_checks_agrees_and_answers_with_same_bytes(sum_fixture: SumFixture) -> None:
+def test_a_restarted_clerk_checks_commits_and_answers_with_the_same_bytes(sum_fixture: SumFixture) -> None:
     terms = sum_fixture.terms()
     deliveries = sum_fixture.deliver_all(terms)
     ready_checks = sum_fixture.ready_check_all(terms, deliveries)
@@ -71,10 +71,10 @@ def test_clerk_started_anew_checks_agrees_and_answers_with_same_bytes(sum_fixtur
         again.commit(terms, sum_fixture.participants, survivors)
     assert sum_fixture.ready_check(terms, FIRST, deliveries) == ready_checks[FIRST]
     assert again.commit(terms, sum_fixture.participants, survivors) == commits[FIRST]
-    told = again.answer(terms, chosen, commits)
-    assert (told.digests, told.signature) == (answer.digests, answer.signature)
+    first_answer = again.answer(terms, chosen, commits)
+    assert (first_answer.digests, first_answer.signature) == (answer.digests, answer.signature)
     for share, words in answer.sums.items():
-        np.testing.assert_array_equal(told.sums[share], words)
+        np.testing.assert_array_equal(first_answer.sums[share], words)
 
 
 def test_an_agreement_is_on_disk_before_it_is_signed(sum_fixture: SumFixture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,9 +136,9 @@ def test_a_ready_check_after_the_agreement_does_not_change_the_answer(sum_fixtur
     sum_fixture.ready_check(terms, FIRST, {device: deliveries[device] for device in names(2)})
     other = {**deliveries, "dev_05": sum_fixture.deliver(terms, "dev_05")}
     sum_fixture.ready_check(terms, FIRST, other)
-    told = sum_fixture.desks[FIRST].answer(terms, chosen_digest(terms, survivors), commits)
+    first_answer = sum_fixture.desks[FIRST].answer(terms, chosen_digest(terms, survivors), commits)
     again = sum_fixture.desks["dev_01"].answer(terms, chosen_digest(terms, survivors), commits)
-    assert told.digests[2] == again.digests[2]
+    assert first_answer.digests[2] == again.digests[2]
 
 
 # --- forgetting -------------------------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ def test_terms_that_name_another_key_are_refused(sum_fixture: SumFixture) -> Non
         sum_fixture.desks[FIRST].ready_check(dataclasses.replace(terms, count=9), sum_fixture.participants, [], {})
 
 
-def test_survivors_nobody_checked_or_too_few_or_twice_are_refused(sum_fixture: SumFixture) -> None:
+def test_survivors_unchecked_too_few_or_duplicate_are_refused(sum_fixture: SumFixture) -> None:
     terms = sum_fixture.terms()
     deliveries = sum_fixture.deliver_all(terms, without=["dev_07"])
     late = sum_fixture.deliver(terms, "dev_07")
@@ -260,7 +260,7 @@ PEOPLE = st.lists(st.tuples(st.lists(st.integers(0, 5), max_size=4), st.integers
 
 @settings(max_examples=200, deadline=None)
 @given(PEOPLE)
-def test_company_is_the_largest_set_in_which_nobody_is_lonely(people: list[tuple[list[int], int]]) -> None:
+def test_company_is_the_largest_set_in_which_no_device_is_lonely(people: list[tuple[list[int], int]]) -> None:
     """Brute force over all sets."""
     letters = {f"d{at}": opened(company, least) for at, (company, least) in enumerate(people)}
     keys = {f"d{at}": bytes([at]) for at in range(len(people))}
@@ -279,7 +279,7 @@ def test_two_devices_with_one_key_are_one_companion() -> None:
     letters = {"a": opened([7, 8], 2), "b": opened([], 0), "c": opened([], 0)}
     assert lonely(letters, {"a": b"\1", "b": b"\7", "c": b"\7"}, letters) == {"a"}
     assert lonely(letters, {"a": b"\1", "b": b"\7", "c": b"\x08"}, letters) == set()
-    assert lonely({"a": opened([1], 1)}, {"a": b"\1"}, ["a"]) == {"a"}, "nobody is its own company"
+    assert lonely({"a": opened([1], 1)}, {"a": b"\1"}, ["a"]) == {"a"}, "no device is its own company"
 
 
 # --- letters and uploads ----------------------------------------------------------------------------------------------

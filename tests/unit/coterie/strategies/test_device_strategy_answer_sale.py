@@ -1,4 +1,4 @@
-"""A survey's strategy: the device answers with the noise that is best for it, and gives its answer away to nobody."""
+"""A survey's strategy: the device answers with its best noise and never sends the answer itself."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_survey_understating_correlation_gets_no_clearer_answer(
     honest = choose_variance(Device(tmp_path / "honest", PRIVATE).context(survey_work()))
     lie = OFFER | {"hidden": [14.0]}
     believed = choose_variance(Device(tmp_path / "believing", PRIVATE).context(survey_work(lie)))
-    assert believed < honest, "a lie pays where nobody knows better"
+    assert believed < honest, "a lie pays where no device knows better"
     knowing = PRIVATE | {"care": {"hidden": 4.0}}
     assert choose_variance(Device(tmp_path / "a", knowing).context(survey_work(lie))) == honest
     modest = PRIVATE | {"care": {"hidden": 40.0}}
@@ -121,7 +121,7 @@ def test_an_offer_that_is_not_worth_it_is_declined(
     assert device.ledger.spent().releases == 0
 
 
-def test_an_escrow_too_small_for_any_offer_is_told(tmp_path: Path) -> None:
+def test_an_escrow_too_small_for_any_offer_declines(tmp_path: Path) -> None:
     offer = {"expected": 0.0, "most_microcredits": 0}
     with pytest.raises(Declined, match="escrow is too small"):
         choose_variance(Device(tmp_path, PRIVATE).context(survey_work(offer)))

@@ -1,4 +1,4 @@
-"""The market's strategy: the device decides by its own costs, spends exactly what it sells, and tells nobody why."""
+"""The market's strategy: the device decides by its private costs and spends exactly what it sells."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_device_without_costs_draws_them_once_and_keeps_them(tmp_path: Path) -
     assert device.home.private_settings()["answer"] == 4
 
 
-def test_computing_is_measured_priced_and_told_to_nobody(tmp_path: Path) -> None:
+def test_computing_is_measured_and_priced_but_never_sent(tmp_path: Path) -> None:
     """Before its first sale a device looks at a few samples; while it sells it measures, and nothing of it is sent."""
     device = Device(tmp_path, {"costs": COSTS, "computing": {"kappa": 1e-30}, "answer": 4})
     delivery = BudgetSale().prepare(device.context(work_item(), linear_trainer(), stored_model(tmp_path)))
@@ -143,7 +143,7 @@ def test_an_offer_capped_below_what_the_round_costs_is_declined(tmp_path: Path) 
 def test_deciding_by_other_costs_than_ones_own_gains_nothing(
     quadratic: float, linear: float, fixed: float, price: float, risk: float
 ) -> None:
-    """Costs are told to nobody, so that the only lie left is to decide by wrong ones: true utility only falls."""
+    """Costs are never sent, so the only lie left is a decision by wrong costs, which only lowers true utility."""
     true = PrivateCosts(1.0, 0.04, 0.05)
     honest = decide(price, risk, true, 1.0, least_utility=0.0)
     lied = decide(price, risk, PrivateCosts(quadratic, linear, fixed), 1.0, least_utility=0.0)

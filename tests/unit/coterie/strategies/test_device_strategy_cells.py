@@ -97,7 +97,7 @@ def weight(delivery: Delivery) -> float:
     return float(values[0, 0])
 
 
-def test_the_first_round_goes_by_loss_alone_and_the_choice_is_told(tmp_path: Path) -> None:
+def test_the_first_round_goes_by_loss_alone_and_reports_the_choice(tmp_path: Path) -> None:
     bench = Bench(tmp_path, slope=2.0)
     delivery = bench.round([-2.0, 1.0])
     assert delivery.model_index == 1
@@ -118,10 +118,10 @@ def test_model_that_moved_devices_way_wins_over_slightly_better_one(tmp_path: Pa
 def test_data_that_drift_change_the_chosen_model_within_two_rounds(tmp_path: Path) -> None:
     """A settled device compares its own model alone; the round after its loss rose it compares all of them again."""
     bench = Bench(tmp_path, slope=2.0)
-    told = [bench.round([-2.0, 2.0], round=number) for number in range(1, 6)]
-    assert [item.model_index for item in told] == [1] * 5
+    reported = [bench.round([-2.0, 2.0], round=number) for number in range(1, 6)]
+    assert [item.model_index for item in reported] == [1] * 5
     one = 4.0  # a model is one number of four bytes
-    assert [item.metrics["broadcast_bytes"] for item in told] == [2 * one] * 3 + [one] * 2
+    assert [item.metrics["broadcast_bytes"] for item in reported] == [2 * one] * 3 + [one] * 2
     inputs = torch.linspace(-1.0, 1.0, 20)[:, None]
     bench.trainer = TorchLearner(line(0.0), (inputs, -2.0 * inputs), loss=torch.nn.functional.mse_loss)
     drifted = [bench.round([-2.0, 2.0], round=number) for number in (6, 7, 8)]
@@ -204,18 +204,18 @@ def test_a_settled_device_looks_at_all_models_when_its_loss_rises(tmp_path: Path
     assert (result.metrics["compared"], result.model_index) == (3.0, 0)
 
 
-def test_beside_noise_what_device_fetches_follows_from_choices_it_told(tmp_path: Path) -> None:
-    """Which models it fetches is seen; by how much its own leads, and whether its loss rose, is for nobody to see."""
-    bench, slopes, told = Bench(tmp_path, slope=2.0), [2.0, -2.0, 6.0], list[int]()
+def test_with_noise_the_fetched_models_follow_from_reported_choices(tmp_path: Path) -> None:
+    """The platform sees the fetched models, but not the lead of the own model or a rise of its loss."""
+    bench, slopes, reported = Bench(tmp_path, slope=2.0), [2.0, -2.0, 6.0], list[int]()
     for number in range(1, 12):
         bench.fetched.clear()
         if number == 6:
             bench.trainer = TorchLearner(line(0.0), (torch.ones(20, 1), torch.zeros(20, 1)), loss=torch.nn.MSELoss())
         delivery = bench.round(slopes, round=number, privacy="optimised", rounds=20)
-        assert sorted(set(bench.fetched)) == sorted(bench.model(slopes[k]) for k in likely_models(told, 3))
+        assert sorted(set(bench.fetched)) == sorted(bench.model(slopes[k]) for k in likely_models(reported, 3))
         assert delivery.model_index is not None
-        told.append(delivery.model_index)
-    assert set(told[:5]) == {0}
+        reported.append(delivery.model_index)
+    assert set(reported[:5]) == {0}
 
 
 def test_optimised_noise_costs_two_over_the_multiplier_squared(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Clusters on the device: members seal, heads open, check and sum, and nobody releases what its owner forbids."""
+"""Clusters on the device: members seal, heads open, check and sum, and no device releases what its owner forbids."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Learner:
 
 @dataclass
 class Circle:
-    """A head "h" and members, each with a home of its own."""
+    """A head "h" and members, each with its own home."""
 
     folder: Path
     relay: Relay = field(default_factory=Relay)
@@ -288,7 +288,7 @@ def test_a_member_that_is_restarted_sends_the_same_letter(circle: Circle) -> Non
     assert circle.home("a").ledger().spent().releases == 1
 
 
-def test_another_head_in_same_round_is_another_release_and_both_are_told(circle: Circle) -> None:
+def test_another_head_in_the_same_round_is_another_reported_release(circle: Circle) -> None:
     circle.send("a", direction(1), noise=0.3)
     again = circle.send("a", direction(1), noise=0.4, attempt=2, plan_version=2)
     assert [use.multiplier for use in again.privacy] == [pytest.approx(0.3), pytest.approx(0.4)]

@@ -91,7 +91,7 @@ def test_a_missing_neighbours_weight_returns_to_the_device_itself(
     assert "consensus_distance" not in delivery.metrics
 
 
-def test_nobody_waits_for_a_neighbour_that_is_gone(office: PostOffice, ada: Device, bobby: Device) -> None:
+def test_no_device_waits_for_a_neighbour_that_is_gone(office: PostOffice, ada: Device, bobby: Device) -> None:
     office.gone = ["bobby"]
     ada.round(work_for(ada, [bobby], deadline_at=1e18))
     assert ada.now < 1e4
@@ -195,11 +195,11 @@ def test_links_and_speed_are_reported_when_they_are_news(office: PostOffice, ada
     assert [(a, b) for a, b, _ in office.links] == [("ada", "bobby")]
     assert office.links[0][2] > 0
     assert office.abilities["ada"]["capabilities"]["seconds_per_sample"] > 0
-    told = Measured.load(ada.memory)
-    assert told.links == {"bobby": office.links[0][2]}
-    assert not told.is_news(1.0, 1.2)
-    assert told.is_news(1.0, 1.3)
-    assert told.is_news(1.0, 0.7)
+    reported = Measured.load(ada.memory)
+    assert reported.links == {"bobby": office.links[0][2]}
+    assert not reported.is_news(1.0, 1.2)
+    assert reported.is_news(1.0, 1.3)
+    assert reported.is_news(1.0, 0.7)
 
 
 def test_nothing_is_reported_where_times_are_declared(office: PostOffice, ada: Device, bobby: Device) -> None:

@@ -69,7 +69,7 @@ def test_a_crash_after_the_step_repeats_the_report_and_not_the_step(ada: Device,
 
 def test_raw_letters_need_the_owners_leave(office: PostOffice, tmp_path: Path, bobby: Device) -> None:
     careful = Device(office, tmp_path, "careful", limit=Limit(8.0, 1e-5))
-    careful.round(work_for(careful, [bobby], 1))  # nothing of its own is in the common start
+    careful.round(work_for(careful, [bobby], 1))  # the common start holds none of its data
     with pytest.raises(Declined, match="allow_raw=True"):
         careful.round(work_for(careful, [bobby], 2))
     assert (2, "bobby") not in office.letters_by_round

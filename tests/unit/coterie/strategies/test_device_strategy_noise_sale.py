@@ -132,7 +132,7 @@ def test_a_head_takes_the_letter_of_a_member_that_sold(circle: Circle) -> None:
     risk=st.floats(0.0, 10.0),
     quadratic=st.floats(0.01, 100.0),
 )
-def test_nobody_is_noisier_than_its_seat_nor_raw(
+def test_no_device_is_noisier_than_its_assignment_nor_raw(
     tmp_path_factory: pytest.TempPathFactory, assignment: float, price: int, risk: float, quadratic: float
 ) -> None:
     circle = Circle(tmp_path_factory.mktemp("circle"))

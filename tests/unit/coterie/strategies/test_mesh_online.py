@@ -38,7 +38,7 @@ def test_growing_device_joins_every_round_and_reports_best_model_regret(tmp_path
     ada, size = Device(office, tmp_path, "ada", data=tuple(item[:300] for item in everything)), 300
     sizes = []
     for number in range(1, ROUNDS + 1):
-        told = ada.round(work_for(ada, [], round=number, rounds=ROUNDS, privacy="none"))
+        reported = ada.round(work_for(ada, [], round=number, rounds=ROUNDS, privacy="none"))
         sizes.append(size)
         size += int(draw.integers(10, 31))
         ada.data = tuple(item[:size] for item in everything)
@@ -53,8 +53,8 @@ def test_growing_device_joins_every_round_and_reports_best_model_regret(tmp_path
     inputs, targets = everything[0][seen].double().numpy(), everything[1][seen].numpy()
     objective: Any = lambda w: loss_and_slope(w, inputs, targets)  # noqa: E731 - the stubs know no tuple of Any
     best: Any = minimize(objective, np.zeros(15), jac=True, method="BFGS", tol=1e-8)
-    assert told.metrics["regret"] == pytest.approx(state.online_loss - ROUNDS * best.fun, abs=2e-3)
-    assert told.metrics["regret"] > 0.0
+    assert reported.metrics["regret"] == pytest.approx(state.online_loss - ROUNDS * best.fun, abs=2e-3)
+    assert reported.metrics["regret"] > 0.0
     assert DeviceState.load(ada.memory) is not None
 
 
@@ -69,7 +69,7 @@ def test_a_device_whose_data_shrinks_below_a_batch_goes_on(tmp_path: Path) -> No
     ada = Device(office, tmp_path, "ada", data=all_of_it)
     for number, size in ((1, 40), (2, 5), (3, 20)):
         ada.data = tuple(item[:size] for item in all_of_it)
-        told = ada.round(work_for(ada, [], round=number, rounds=3, privacy="none"))
-        assert told.weight == size
+        reported = ada.round(work_for(ada, [], round=number, rounds=3, privacy="none"))
+        assert reported.weight == size
     assert [len(batch) for batch in ada.state().seen()] == [8, 5, 8]
-    assert "regret" not in told.metrics  # some of what was seen is gone
+    assert "regret" not in reported.metrics  # some of what was seen is gone

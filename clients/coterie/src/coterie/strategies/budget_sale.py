@@ -57,7 +57,7 @@ class BudgetSale:
 
         def descend(noised: Queried) -> Arrays:
             with Meter() as meter:
-                change = noised_descent(learner, received, steps, budget, noised, context.seed)
+                change = noised_descent(learner, received, steps, budget, noised=noised, seed=context.seed)
             keep_effort(context, meter.effort(learner.samples * steps.steps))
             return change
 

@@ -131,7 +131,7 @@ def _take_round(context: RoundContext, terms: Terms, state: DeviceState, model: 
     outgoing = _outgoing(context, terms, state, rate)
     upload_seconds = _send(context, outgoing)
     heard = _receive(context, terms, len(outgoing.parameters))
-    stepped, step_seconds = _step(context, terms, state, model, outgoing, heard, rate)
+    stepped, step_seconds = _step(context, terms, state, model, outgoing=outgoing, heard=heard, rate=rate)
     _report_times(context, terms, heard, upload_seconds, step_seconds / stepped.learner.batch_size)
     stepped.save(context.memory)
     return stepped
@@ -281,7 +281,9 @@ def _step(
         online_loss=state.online_loss + arrived,
         growth=state.grown(samples, batch_size),
     )
-    figures = _figures(context, terms, stepped, model, outgoing, heard, arrived) | {"step_seconds": seconds}
+    figures = _figures(context, terms, stepped, model, outgoing=outgoing, heard=heard, arrived=arrived) | {
+        "step_seconds": seconds
+    }
     return replace(stepped, metrics=figures), seconds
 
 
@@ -301,7 +303,9 @@ def _figures(
     peers = context.work.peers
     links = [peer.link_seconds for peer in peers] or [0.0]
     clear = context.tells_figures
-    private = _private_figures(context, stepped, model, outgoing, heard, arrived) if clear else {}
+    private = (
+        _private_figures(context, stepped, model, outgoing=outgoing, heard=heard, arrived=arrived) if clear else {}
+    )
     # The paper's scale is made from a gradient of the device's data; the clipped one from the task's numbers alone.
     scale = {"noise_scale": outgoing.scale} if clear or terms.privacy.sensitivity == "clipped" else {}
     figures = (
