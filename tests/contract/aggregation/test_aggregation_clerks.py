@@ -225,7 +225,7 @@ async def test_device_out_of_range_in_three_rounds_is_excluded_from_the_task(
     assert set.intersection(*seen) == {"dev_a"}, "with this seed nobody else is always beside it"
     await people.until_work("dev_b")
     left = [e for e in await client.events(task.id) if e.kind == words.EVENT_KIND_DEVICE_REJECTED and e.round == 4]
-    assert [(e.device_id, "left out of the task" in e.message) for e in left] == [("dev_a", True)]
+    assert [(e.device_id, "the task excludes it" in e.message) for e in left] == [("dev_a", True)]
     assert not await people.has_work("dev_a")
 
 
