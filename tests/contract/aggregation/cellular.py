@@ -1,4 +1,4 @@
-"""Two cells with base stations of their own around a real aggregation server, and devices that deliver by hand."""
+"""Two cells, each with its base station, around a real aggregation server, and devices that deliver by hand."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def begun(service: ServiceFixture, *, rounds: int = 1, **parameters: objec
 
 
 async def play(client: Client, updates: Mapping[str, Sequence[float]] = UPDATES) -> dict[str, pb.WorkItem]:
-    """Everybody delivers; what each was told."""
+    """Deliver for all devices and return their work items."""
     items = await works(client)
     await hand_in(client, items, updates)
     return items
@@ -108,7 +108,7 @@ async def works(client: Client) -> dict[str, pb.WorkItem]:
     """What devices are to do; the first plan may wait for a worker."""
     items: dict[str, pb.WorkItem] = {}
 
-    async def all_told() -> bool:
+    async def all_assigned() -> bool:
         for device in UPDATES:
             set_principal(Principal("device", device))
             reply = await client.work.GetWork(pb.GetWorkRequest(device_id=device, wait_seconds=2.0))
@@ -116,14 +116,14 @@ async def works(client: Client) -> dict[str, pb.WorkItem]:
                 items[device] = reply.items[0]
         return len(items) == len(UPDATES)
 
-    await eventually(all_told)
+    await eventually(all_assigned)
     return items
 
 
 async def hand_in(
     client: Client, items: dict[str, pb.WorkItem], updates: Mapping[str, Sequence[float]] = UPDATES
 ) -> None:
-    """Everybody's update, each for its own model."""
+    """Deliver the update of every device for its own model."""
     for device, values in updates.items():
         line = list(PLACES).index(device) % 2
         await client.deliver(
@@ -146,6 +146,6 @@ async def models_of(client: Client, task: pb.Task) -> list[npt.NDArray[np.float3
     return [await client.model(digest) for digest in result.round.model_digests]
 
 
-async def told(client: Client, task: pb.Task, kind: words.EventKind.ValueType) -> list[str]:
+async def messages_of(client: Client, task: pb.Task, kind: words.EventKind.ValueType) -> list[str]:
     """Messages of a task's events of one kind."""
     return sorted(event.message for event in await client.events(task.id) if event.kind == kind)

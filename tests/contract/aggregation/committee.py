@@ -32,7 +32,7 @@ SECURE = {"sums": {"mode": "secure", "offer_seconds": 20, "clerk_seconds": 40}}
 
 @dataclass
 class Committee:
-    """Everybody in a secure task. `silent` devices do no duty; `twists` change what a clerk says.
+    """All devices of a secure task. `silent` devices do no duty; `twists` change what a clerk says.
 
     `may_answer` says whether a clerk tells its shares now. Else who is heard is a matter of time: a sum is closed when
     enough clerks have told the same.
@@ -49,7 +49,7 @@ class Committee:
 
     @classmethod
     def of(cls, service: ServiceFixture, client: Client, folder: Path, devices: Sequence[str]) -> Committee:
-        """Tells the registry who they are, each of an owner of its own."""
+        """Enter the devices in the registry, each with a separate owner."""
         service.fakes.owners |= {device: owner_of(device) for device in devices}
         service.fakes.keys |= {device: keys_of(device).public().signing for device in devices}
         return cls(client, folder, devices)
@@ -102,7 +102,7 @@ class Committee:
     # --- clerks -------------------------------------------------------------------------------------------------------
 
     async def serve(self, device: str, wait: float = 0.0) -> list[DutyKind]:
-        """One poll of a device, and all the duties it is told."""
+        """Poll once for a device and do all duties of the reply."""
         set_principal(Principal("device", device))
         reply = await self.client.sums.ListDuties(pb.ListDutiesRequest(device_id=device, wait_seconds=wait), timeout=30)
         kinds = []
@@ -129,9 +129,9 @@ class Committee:
         twist = self.twists.get(device, _as_it_is)
         if kind is DutyKind.KEY_OFFER:
             offer = desk.offer_key(place, duty.deadline_at)
-            told = (offer.session_key.hex(), offer.signature.hex())
+            texts = (offer.session_key.hex(), offer.signature.hex())
             await sums.PutKeyOffer(
-                pb.PutKeyOfferRequest(place=where, device_id=device, session_key=told[0], signature=told[1])
+                pb.PutKeyOfferRequest(place=where, device_id=device, session_key=texts[0], signature=texts[1])
             )
         elif kind is DutyKind.READY_CHECK:
             ready_check = twist(kind, await self.ready_check(device, place))
@@ -192,7 +192,7 @@ class Committee:
         digest = bytes.fromhex(result.digest)
         try:
             answer = self.desk(device).answer(terms, digest, commits)
-        except ReadyCheckMissing:  # it was started anew
+        except ReadyCheckMissing:  # the clerk restarted
             await self.ready_check(device, place)
             await self.commit(device, place)
             answer = self.desk(device).answer(terms, digest, commits)
@@ -213,7 +213,7 @@ class Committee:
     async def attend(
         self, until: Callable[[], Any], among: Collection[str] | None = None, seconds: float = 120.0
     ) -> None:
-        """Everybody but the silent polls for duties until the condition holds."""
+        """Every device that is not silent polls for duties until the condition holds."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         while not await until():
@@ -241,7 +241,7 @@ class Committee:
             await self.deliver(device, change, weight=weight(device))
 
     async def finish(self, task_id: str, seconds: float = 180.0) -> pb.Task:
-        """Serves until the task has ended and everybody was told to forget."""
+        """Serve until the task has ended and every device has received its order to forget."""
 
         async def ended() -> bool:
             task = await self.client.get_task(task_id)
@@ -254,8 +254,8 @@ class Committee:
         return await self.client.get_task(task_id)
 
 
-def _as_it_is(kind: DutyKind, said: Any) -> Any:
-    return said
+def _as_it_is(kind: DutyKind, result: Any) -> Any:
+    return result
 
 
 def _where(place: Place) -> pb.SumPlace:

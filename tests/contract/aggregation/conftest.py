@@ -37,7 +37,7 @@ from services.topology.app import App as TopologyApp
 
 @dataclass
 class Fakes:
-    """What the played services were told."""
+    """Calls that the played services received, and what they answer."""
 
     revoked: set[str] = field(default_factory=set)
     interactions: dict[str, trust.Interaction] = field(default_factory=dict)
@@ -141,7 +141,7 @@ class ServiceFixture:
 
 
 class Client:
-    """Calls one aggregation server as whoever the test says."""
+    """Calls one aggregation server as the principal that the test sets."""
 
     def __init__(self, service: ServiceFixture, app: App, channel: grpc.aio.Channel) -> None:
         self.service, self.app = service, app

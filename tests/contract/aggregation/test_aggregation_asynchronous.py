@@ -1,4 +1,4 @@
-"""Asynchronous rounds over the wire: every update counts once, in some buffer, or its device is told why not."""
+"""Asynchronous rounds over the wire: every update counts once, in some buffer, or its device learns why not."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ async def test_work_that_is_too_stale_is_told_so_once_in_log_and_never_counted(s
         with pytest.raises(Conflict, match="2 versions behind the model and at most 1 are taken") as refused:
             await client.deliver(slow, "dev_b", [5.0, 5.0, 5.0])
         assert refused.value.reason == "too_stale"
-    (told,) = [e for e in await client.events(task.id) if e.kind == words.EVENT_KIND_UPDATE_STALE]
-    assert told.device_id == "dev_b"
-    assert "made for round 1" in told.message
+    (event,) = [e for e in await client.events(task.id) if e.kind == words.EVENT_KIND_UPDATE_STALE]
+    assert event.device_id == "dev_b"
+    assert "made for round 1" in event.message
     assert (await parts(client, task.id, 1))["dev_b"].state == words.PARTICIPATION_STATE_LATE
     # It may go on from the newest version at once.
     await client.deliver(await client.get_work("dev_b"), "dev_b", [0.0, 1.0, 0.0])
@@ -132,9 +132,9 @@ async def test_concurrent_devices_fill_every_buffer_exactly_and_settle_once(serv
     assert ended.state == words.TASK_STATE_FINISHED, ended.reason
     assert accepted == counted(service, task.id)
     assert accepted.total() == 18
-    found = await replayed(client, task.id)
-    assert [(r.round, r.updates, r.same, r.note) for r in found] == [(n, 3, True, "") for n in range(1, 7)]
-    assert found[-1].model_digests == ended.model_digests
+    replays = await replayed(client, task.id)
+    assert [(r.round, r.updates, r.same, r.note) for r in replays] == [(n, 3, True, "") for n in range(1, 7)]
+    assert replays[-1].model_digests == ended.model_digests
 
 
 async def killed(service: ServiceFixture, client: Client) -> Client:
@@ -151,8 +151,8 @@ async def test_a_server_that_dies_between_arrivals_makes_the_same_models(service
     digests = []
     parameters = {"rule": {"f": 1}} if rule == "trimmed-mean" else {}
     for name in ("whole", "torn"):
-        told = asynchronous(3, rounds=3, name=name, rule=rule, parameters=parameters)
-        task = await client.create(FOUR, **told)
+        options = asynchronous(3, rounds=3, name=name, rule=rule, parameters=parameters)
+        task = await client.create(FOUR, **options)
         await client.start_task(task.id)
         slow = await client.get_work("dev_d")
         for number in (1, 2, 3):
@@ -185,8 +185,8 @@ async def test_device_joining_an_open_buffer_gets_work_and_counts_in_it(service:
     digests = []
     for name in ("whole", "torn"):
         parameters = {"rule": {"f": 1}} if rule == "trimmed-mean" else {}
-        told = asynchronous(3, rounds=2, name=name, rule=rule, parameters=parameters)
-        task = await client.create(FOUR[:3], **told)
+        options = asynchronous(3, rounds=2, name=name, rule=rule, parameters=parameters)
+        task = await client.create(FOUR[:3], **options)
         await client.start_task(task.id)
         assert (await client.get_work("dev_c")).round == 1
 
@@ -210,8 +210,8 @@ async def test_device_joining_an_open_buffer_gets_work_and_counts_in_it(service:
         assert {d for d, p in first.items() if p.state == words.PARTICIPATION_STATE_DELIVERED} == {*FOUR} - {"dev_c"}
         assert counted(service, task.id) == {"dev_a": 2, "dev_b": 2, "dev_d": 2}
         assert [r.same for r in await replayed(client, task.id)] == [True] * 2
-        said = [e.message for e in await client.events(task.id) if e.kind == words.EVENT_KIND_ROUND_REOPENED]
-        assert said == ["round 1 is open for dev_d too, who joined meanwhile"]
+        messages = [e.message for e in await client.events(task.id) if e.kind == words.EVENT_KIND_ROUND_REOPENED]
+        assert messages == ["round 1 is open for dev_d too, who joined meanwhile"]
         digests.append(ended.model_digests[0])
         set_principal(Principal("device", "dev_x"))
         reply = await client.work.GetWork(pb.GetWorkRequest(device_id="dev_x", task_ids=[task.id]))

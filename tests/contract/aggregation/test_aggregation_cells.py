@@ -7,7 +7,7 @@ import pytest
 from coterie_api.aggregation.v1 import aggregation_pb2 as pb
 from coterie_api.enums.v1 import enums_pb2 as words
 from services.kit.rpc.principal import Principal, set_principal
-from tests.contract.aggregation.cellular import UPDATES, begun, models_of, patient, play, put_cells, told
+from tests.contract.aggregation.cellular import UPDATES, begun, messages_of, models_of, patient, play, put_cells
 from tests.contract.aggregation.conftest import ServiceFixture
 
 __all__ = ["patient"]
@@ -30,6 +30,6 @@ async def test_round_reports_update_dissimilarity_and_warns_from_a_quarter(
     # η(1 − 4ζ₂)‖∇F‖² with the usual rate 0.1 and one step: ‖∇F‖² = ‖U‖²/η².
     assert metrics["descent[0]"] == pytest.approx((1 - 4 * 0.135 / 0.065) * 0.065 / 0.1, rel=1e-3)
     assert metrics["noise_term[0]"] > 0.0
-    warned = await told(client, task, words.EVENT_KIND_ROUND_WARNED)
+    warned = await messages_of(client, task, words.EVENT_KIND_ROUND_WARNED)
     assert warned[0].startswith("model 0: its updates are dissimilar by ζ₂ ≤ 2.08 ")
     assert not [message for message in warned if message.startswith("model 1: its updates are dissimilar")]

@@ -1,4 +1,4 @@
-"""What is told to whoever watches: how many rounds are in which state."""
+"""The gauge of rounds by state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def test_running_tasks_are_counted_by_the_state_of_their_round(service: Se
     client = await service.start()
     assert await counted(client) == {"open": 0, "closing": 0, "settling": 0, "waiting": 0}
     await client.create(["dev_1"], name="created")
-    lonely = await client.create([], name="lonely")  # everybody has left it since it was started
+    lonely = await client.create([], name="lonely")  # all devices have left it since its start
     async with client.app.database.writing() as tx:
         await tasks.change_task(tx, lonely.id, state=TaskState.RUNNING, started_at=time.time())
     busy = await client.create(["dev_1", "dev_2"], name="busy", rounds=1)

@@ -25,13 +25,13 @@ DEVICES = [f"dev_{letter}" for letter in "abcdef"]
 NOISY = SECURE | {"privacy": {"noise_multiplier": 1.0}}
 
 
-async def secure_task(client: Client, said: dict[str, dict[str, Any]], **changes: Any) -> str:
+async def secure_task(client: Client, answers: dict[str, dict[str, Any]], **changes: Any) -> str:
     """A task whose devices say this of themselves when they enrol."""
     values: dict[str, Any] = {
         "min_devices": 4, "quorum": 0.65, "rounds": 1, "parameters": to_struct(SECURE),
     } | changes  # fmt: skip
     task = await client.create(DEVICES, **values)
-    for device, telling in said.items():
+    for device, telling in answers.items():
         set_principal(Principal("device", device))
         await client.tasks.Enrol(pb.EnrolRequest(task_id=task.id, device_id=device, samples=10, **telling))
     await client.start_task(task.id)
@@ -46,9 +46,9 @@ async def terms_for(people: Committee, device: str) -> tuple[pb.WorkItem, Terms]
 
 async def decline(client: Client, item: pb.WorkItem, device: str, terms: Terms, strangers: list[str]) -> None:
     set_principal(Principal("device", device))
-    told: dict[str, Any] = {"why": "strangers", "strangers": strangers, "terms": terms.digest.hex()}
+    reasons: dict[str, Any] = {"why": "strangers", "strangers": strangers, "terms": terms.digest.hex()}
     await client.work.DeclineWork(
-        pb.DeclineWorkRequest(task_id=item.task_id, round=item.round, device_id=device, **told)
+        pb.DeclineWorkRequest(task_id=item.task_id, round=item.round, device_id=device, **reasons)
     )
 
 
@@ -66,7 +66,7 @@ async def test_a_device_whose_owner_says_no_is_called_as_no_clerk(service: Servi
     assert [clerk.device for clerk in terms.clerks] == DEVICES[2:]
 
 
-async def test_too_few_who_would_be_clerks_are_told_before_the_task_starts(
+async def test_too_few_possible_clerks_are_refused_before_the_task_starts(
     service: ServiceFixture, tmp_path: Path
 ) -> None:
     client = await service.start()
@@ -76,7 +76,7 @@ async def test_too_few_who_would_be_clerks_are_told_before_the_task_starts(
     assert refused.value.reason == "too_few_clerks"
 
 
-async def test_clerks_named_at_enrolment_are_chosen_and_told_to_nobody(service: ServiceFixture, tmp_path: Path) -> None:
+async def test_clerks_named_at_enrolment_are_chosen_and_kept_secret(service: ServiceFixture, tmp_path: Path) -> None:
     service.fakes.trust = {(a, b): 0.9 for a in DEVICES for b in DEVICES if a < b}
     client = await service.start()
     people = Committee.of(service, client, tmp_path, DEVICES)
@@ -102,8 +102,8 @@ async def test_device_taking_none_of_the_best_clerks_is_excluded_before_terms(
     ended = await people.finish(task_id)
     assert ended.state == words.TASK_STATE_FINISHED, ended.reason
     assert (await states(client, task_id))["dev_f"] == words.PARTICIPATION_STATE_DECLINED
-    told = [e for e in await client.events(task_id) if e.kind == words.EVENT_KIND_WORK_DECLINED]
-    assert [(e.device_id, "does not accept these clerks" in e.message) for e in told] == [("dev_f", True)]
+    events = [e for e in await client.events(task_id) if e.kind == words.EVENT_KIND_WORK_DECLINED]
+    assert [(e.device_id, "does not accept these clerks" in e.message) for e in events] == [("dev_f", True)]
 
 
 async def test_those_who_declined_clerks_get_others_in_the_next_session(
@@ -127,7 +127,7 @@ async def test_those_who_declined_clerks_get_others_in_the_next_session(
     second = Terms.read((await client.get_work("dev_f")).sum)
     assert stranger not in [clerk.device for clerk in second.clerks]
     assert second.count == 6
-    late = "it was declined while a new session was called: that is no word on the new terms"
+    late = "it was declined while a new session was called: that says nothing about the new terms"
     await decline(client, item, "dev_f", first, [second.clerks[0].device])
     assert (await states(client, task_id))["dev_f"] == words.PARTICIPATION_STATE_ASSIGNED, late
 
@@ -165,8 +165,10 @@ async def test_numbers_that_fit_no_word_are_refused_when_the_task_is_made(servic
     asked = {"survey": {"question": "How warm?", "low": 15.0, "high": 30.0}}
     for least, word in ((1e-18, "no_grid"), (0.01, "")):
         offered = {"pricing": {"variance_low": least, "variance_high": 4.0, "constant": 5.0}}
-        told = to_struct(SECURE | asked | offered)
-        making = client.create([], preset="survey", rounds=1, min_devices=6, parameters=told, name=f"noise {least}")
+        parameters = to_struct(SECURE | asked | offered)
+        making = client.create(
+            [], preset="survey", rounds=1, min_devices=6, parameters=parameters, name=f"noise {least}"
+        )
         if not word:
             assert (await making).id
             continue
@@ -199,7 +201,7 @@ async def test_a_task_that_starts_by_itself_waits_for_enough_owners(service: Ser
 async def test_device_out_of_range_in_three_rounds_is_excluded_from_the_task(
     service: ServiceFixture, tmp_path: Path
 ) -> None:
-    """Cohorts are drawn anew each round, so that nobody but the spoiler is in all three."""
+    """Each round draws new cohorts: only the spoiler is in all three."""
     devices = [f"dev_{letter}" for letter in "abcdefghijkl"]
     client = await service.start()
     people = Committee.of(service, client, tmp_path, devices)
@@ -222,7 +224,7 @@ async def test_device_out_of_range_in_three_rounds_is_excluded_from_the_task(
             mates |= {(device, terms.cohort)}
         (spoilt,) = [cohort for device, cohort in mates if device == "dev_a"]
         seen.append({device for device, cohort in mates if cohort == spoilt})
-    assert set.intersection(*seen) == {"dev_a"}, "with this seed nobody else is always beside it"
+    assert set.intersection(*seen) == {"dev_a"}, "with this seed no other device is always beside it"
     await people.until_work("dev_b")
     left = [e for e in await client.events(task.id) if e.kind == words.EVENT_KIND_DEVICE_REJECTED and e.round == 4]
     assert [(e.device_id, "the task excludes it" in e.message) for e in left] == [("dev_a", True)]

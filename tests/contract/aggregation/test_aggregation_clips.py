@@ -1,4 +1,4 @@
-"""Clip norms that follow the updates: each round's devices are told the next, and liars move it little."""
+"""Clip norms that follow the updates: each round sends its devices the next, and liars move it little."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def adaptive(**privacy: float) -> dict[str, Any]:
     return {"privacy": "uniform", "rounds": 3, "parameters": parameters, "training_json": '{"clip_norm": 4.0}'}
 
 
-async def told(client: Client, shares: list[float]) -> pb.WorkItem:
-    """Everybody delivers with its noised bit; the last one's work."""
+async def deliver_shares(client: Client, shares: list[float]) -> pb.WorkItem:
+    """Deliver for every device with its noised bit and return the last work item."""
     for device, share in zip(DEVICES, shares, strict=True):
         item = await client.get_work(device, PATIENCE)
         await client.deliver(item, device, [0.1, 0.0, 0.0], metrics={WITHIN: share}, public_metrics=False)
@@ -40,8 +40,8 @@ async def test_every_round_tells_its_devices_the_norm_that_follows_from_the_last
     client = await service.start()
     task = await client.create(DEVICES, **adaptive())
     await client.start_task(task.id)
-    assert clip_of(await told(client, [0.9, 0.7])) == 4.0
-    second = await told(client, [-0.3, 0.2])
+    assert clip_of(await deliver_shares(client, [0.9, 0.7])) == 4.0
+    second = await deliver_shares(client, [-0.3, 0.2])
     assert clip_of(second) == pytest.approx(4.0 * math.exp(-0.2 * 0.3))
     third = await client.get_work("dev_a", PATIENCE)
     assert clip_of(third) == pytest.approx(clip_of(second) * math.exp(0.2 * 0.55))
@@ -54,7 +54,7 @@ async def test_a_restart_tells_the_same_norm(service: ServiceFixture) -> None:
     client = await service.start()
     task = await client.create(DEVICES, **adaptive())
     await client.start_task(task.id)
-    await told(client, [0.9, 0.7])
+    await deliver_shares(client, [0.9, 0.7])
     before = clip_of(await client.get_work("dev_a", PATIENCE))
     await client.app.conductor.stop()
     client = await service.start()
@@ -70,7 +70,7 @@ async def test_liar_is_refused_beyond_bit_and_noise_and_shifts_norm_boundedly(
     item, most = await client.get_work("dev_a", PATIENCE), 0.5 + farthest_share(2.0)
     with pytest.raises(InvalidInput, match="more than a bit and the promised noise"):
         await client.deliver(item, "dev_a", [0.1, 0.0, 0.0], metrics={WITHIN: 1.01 * most}, public_metrics=False)
-    await told(client, [0.99 * most, 0.5])
+    await deliver_shares(client, [0.99 * most, 0.5])
     assert clip_of(await client.get_work("dev_a", PATIENCE)) == pytest.approx(4.0 * math.exp(-0.2))
 
 

@@ -96,7 +96,7 @@ async def play(client: Client, task_id: str) -> None:
 
 
 async def test_a_round_is_valued_exactly_and_settled_by_it(service: ServiceFixture) -> None:
-    """All eight coalitions are asked about, the model of everybody has the round's own bits, harm is paid nothing."""
+    """All eight coalitions are asked about, the model of all has the round's own bits, harm is paid nothing."""
     client = await service.start()
     task = await client.create(list(GIVEN), samples=20, rounds=2, **paid())
     await client.start_task(task.id)
@@ -126,8 +126,8 @@ async def test_a_round_is_valued_exactly_and_settled_by_it(service: ServiceFixtu
     await eventually(lambda: _settled(service, task.id))
     shares = {work.device_id: work.quality for work in service.fakes.settled[task.id, 1].work}
     assert shares == {name: max(result[name].value, 0.0) for name in GIVEN}
-    (told,) = [e.message for e in await client.events(task.id) if e.kind == words.EVENT_KIND_ROUND_VALUED]
-    assert told.startswith("3 updates, as the server sees them, valued by 8 models")
+    (message,) = [e.message for e in await client.events(task.id) if e.kind == words.EVENT_KIND_ROUND_VALUED]
+    assert message.startswith("3 updates, as the server sees them, valued by 8 models")
     assert (await contributions(client, task.id, Principal("device", "dev_a"))).keys() == {"dev_a"}
     await play(client, task.id)
     await evaluate(client, task.id)
@@ -145,10 +145,10 @@ async def _settled(service: ServiceFixture, task_id: str) -> bool:
     return await _settled_rounds(service, task_id, 1)
 
 
-async def test_a_round_that_nobody_values_is_settled_for_nothing_and_says_so(service: ServiceFixture) -> None:
+async def test_a_round_without_valuation_is_settled_for_nothing_and_says_so(service: ServiceFixture) -> None:
     client = await service.start()
-    told = paid(parameters={"pricing": {"evaluation_seconds": 0.2}})
-    task = await client.create(list(GIVEN), samples=20, rounds=1, **told)
+    options = paid(parameters={"pricing": {"evaluation_seconds": 0.2}})
+    task = await client.create(list(GIVEN), samples=20, rounds=1, **options)
     await client.start_task(task.id)
     await play(client, task.id)
     assert (await client.finished(task.id)).state == words.TASK_STATE_FINISHED
@@ -211,13 +211,13 @@ MANY = [f"dev_{letter}" for letter in "abcdefghij"]
 
 
 async def test_secure_cohorts_are_valued_and_devices_share_by_weight(service: ServiceFixture, tmp_path: Path) -> None:
-    """Two sums of five devices, a few of which weigh more: four models are asked about, the one of everybody has the
+    """Two sums of five devices, a few of which weigh more: four models are asked about, the one of all has the
     round's own bits, and values, shares and the sum of all are as reckoned by hand from the two means."""
     client = await service.start()
     people = Committee.of(service, client, tmp_path, MANY)
     rules = {"sums": {"mode": "secure", "cohort_devices": 5, "offer_seconds": 60, "clerk_seconds": 60}}
-    told = paid(parameters=rules, min_devices=10, rounds=1, quorum=1.0)
-    task = await client.create(MANY, samples=20, **told)
+    options = paid(parameters=rules, min_devices=10, rounds=1, quorum=1.0)
+    task = await client.create(MANY, samples=20, **options)
     await client.start_task(task.id)
     weights = {device: 20.0 if device in "dev_a dev_b dev_c" else 10.0 for device in MANY}
     cohorts: dict[int, list[str]] = {}
@@ -247,17 +247,19 @@ async def test_secure_cohorts_are_valued_and_devices_share_by_weight(service: Se
     w = [worth(np.zeros(3)), worth(mean(cohorts[0])), worth(mean(cohorts[1])), worth(mean(MANY))]
     by_sum = {0: (w[1] - w[0] + w[3] - w[2]) / 2, 1: (w[2] - w[0] + w[3] - w[1]) / 2}
     assert (await answer(client, asked, [worth(model) for model in stacked])).is_valued
-    found = await contributions(client, task.id, Principal("publisher", "pub_1"), 1)
+    valued = await contributions(client, task.id, Principal("publisher", "pub_1"), 1)
     for cohort, some in cohorts.items():
         together = sum(weights[device] for device in some)
         for device in some:
-            assert found[device].value == pytest.approx(by_sum[cohort] * weights[device] / together, abs=1e-5)
-    assert sum(item.value for item in found.values()) == pytest.approx(w[3] - w[0], abs=1e-5)
+            assert valued[device].value == pytest.approx(by_sum[cohort] * weights[device] / together, abs=1e-5)
+    assert sum(item.value for item in valued.values()) == pytest.approx(w[3] - w[0], abs=1e-5)
     assert (await people.finish(task.id)).state == words.TASK_STATE_FINISHED
     shares = {work.device_id: work.quality for work in service.fakes.settled[task.id, 1].work}
-    assert shares == {device: max(found[device].value, 0.0) for device in MANY}
-    (said,) = [e.message for e in await client.events(task.id) if e.kind == words.EVENT_KIND_ROUND_VALUED]
-    assert said.startswith("2 sums of 10 devices, which is what the server sees (each device has its part of its sum's")
+    assert shares == {device: max(valued[device].value, 0.0) for device in MANY}
+    (message,) = [e.message for e in await client.events(task.id) if e.kind == words.EVENT_KIND_ROUND_VALUED]
+    assert message.startswith(
+        "2 sums of 10 devices, which is what the server sees (each device has its part of its sum's"
+    )
 
 
 async def _asked(client: Client, task_id: str) -> bool:

@@ -59,7 +59,7 @@ async def test_updates_in_a_far_store_are_read_together_and_never_on_the_loop(
 
 
 class _Turns(asyncio.Barrier):
-    """Barriers one after the other: first for so many, then for so many."""
+    """Two barriers one after the other: for `first` waiters, then for `then`."""
 
     def __init__(self, first: int, then: int) -> None:
         super().__init__(then)

@@ -244,15 +244,15 @@ async def test_tasks_are_told_as_measured_runs(service: ServiceFixture) -> None:
         "rounds": 2,
     }
 
-    async def run(name: str, told: dict[str, dict[str, float]]) -> str:
+    async def run(name: str, metrics_of: dict[str, dict[str, float]]) -> str:
         task = await client.create([], name=name, **axes)
-        for device, degree in zip(told, (0.4, 0.0, 50.0), strict=True):
+        for device, degree in zip(metrics_of, (0.4, 0.0, 50.0), strict=True):
             set_principal(Principal("device", device))
             request = pb.EnrolRequest(task_id=task.id, device_id=device, samples=10, non_iid=degree)
             await client.tasks.Enrol(request)
         await client.start_task(task.id)
         for _ in range(2):
-            for device, metrics in told.items():
+            for device, metrics in metrics_of.items():
                 item = await client.get_work(device)
                 await client.deliver(item, device, [1.0, 0.0, 0.0], metrics=metrics)
         assert (await client.finished(task.id)).state == words.TASK_STATE_FINISHED
@@ -268,8 +268,8 @@ async def test_tasks_are_told_as_measured_runs(service: ServiceFixture) -> None:
     alone = await run("alone", {"dev_a": {}, "dev_b": {}, "dev_c": lie})
     set_principal(PUBLISHER)
     degree: Any = pytest.approx(0.8)
-    (found,) = await runs(alone, agreed)
-    assert (found.task_id, found.non_iid, found.loss, found.accuracy) == (agreed, degree, 0.5, 75.0)
+    (measured,) = await runs(alone, agreed)
+    assert (measured.task_id, measured.non_iid, measured.loss, measured.accuracy) == (agreed, degree, 0.5, 75.0)
     await tell(client, PUBLISHER, alone, 1, loss=0.25, accuracy=0.5)
     await tell(client, PUBLISHER, alone, 2, loss=0.125)
     assert [(entry.task_id, entry.non_iid, entry.loss, entry.accuracy) for entry in await runs(alone, agreed)] == [
@@ -289,8 +289,8 @@ async def test_plans_go_by_what_the_publisher_measured_of_its_earlier_tasks(serv
     client = await service.start()
     axes: dict[str, Any] = {"preset": "", "topology": "clusters", "privacy": "none", "incentive": "none", "rounds": 1}
     for gamma in range(1, 6):
-        told = to_struct({"topology": {"non_iid": float(gamma)}})
-        task = await client.create(["dev_a"], name=f"run {gamma}", parameters=told, **axes)
+        parameters = to_struct({"topology": {"non_iid": float(gamma)}})
+        task = await client.create(["dev_a"], name=f"run {gamma}", parameters=parameters, **axes)
         await client.start_task(task.id)
         item = await client.get_work("dev_a", wait=90.0)
         await client.deliver(item, "dev_a", [1.0, 0.0, 0.0], metrics={"loss": 9.0, "accuracy": 0.0})
@@ -301,19 +301,19 @@ async def test_plans_go_by_what_the_publisher_measured_of_its_earlier_tasks(serv
     plans = TopologyStub(channel)
 
     async def fit_of(name: str) -> topology_pb2.QualityFit:
-        told = to_struct({"topology": {"quality": "fitted"}})
-        task = await client.create(["dev_a", "dev_b"], name=name, parameters=told, **axes)
+        parameters = to_struct({"topology": {"quality": "fitted"}})
+        task = await client.create(["dev_a", "dev_b"], name=name, parameters=parameters, **axes)
         await client.start_task(task.id)
-        found: list[topology_pb2.Plan] = []
+        result: list[topology_pb2.Plan] = []
 
         async def is_planned() -> bool:
             set_principal(PUBLISHER)
             with suppress(NotFound):
-                found.append(await plans.GetPlan(topology_pb2.GetPlanRequest(task_id=task.id)))
-            return bool(found)
+                result.append(await plans.GetPlan(topology_pb2.GetPlanRequest(task_id=task.id)))
+            return bool(result)
 
         await eventually(is_planned)
-        return found[0].cluster_details.fit
+        return result[0].cluster_details.fit
 
     few = await fit_of("four")
     assert (few.fitted, few.runs) == (False, 4)

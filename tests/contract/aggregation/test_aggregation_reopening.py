@@ -22,16 +22,16 @@ LIGHT = 0.01
 
 
 async def _work(client: Any, device: str, attempt: int) -> pb.WorkItem:
-    found: list[pb.WorkItem] = []
+    items: list[pb.WorkItem] = []
 
     async def is_there() -> bool:
         set_principal(Principal("device", device))
         reply = await client.work.GetWork(pb.GetWorkRequest(device_id=device))
-        found[:] = [item for item in reply.items if item.attempt == attempt]
-        return bool(found)
+        items[:] = [item for item in reply.items if item.attempt == attempt]
+        return bool(items)
 
     await eventually(is_there, 320.0)  # the first plan of a busy machine
-    return found[0]
+    return items[0]
 
 
 async def _pair(service: ServiceFixture) -> tuple[Any, pb.Task, pb.WorkItem]:
@@ -48,8 +48,8 @@ async def _pair(service: ServiceFixture) -> tuple[Any, pb.Task, pb.WorkItem]:
 async def _decline(client: Any, task: pb.Task) -> None:
     """The member does not know its head: the round is out of reach and opens again."""
     set_principal(Principal("device", MEMBER))
-    told = pb.DeclineWorkRequest(task_id=task.id, round=1, device_id=MEMBER, why="a stranger", strangers=[HEAD])
-    await client.work.DeclineWork(told)
+    request = pb.DeclineWorkRequest(task_id=task.id, round=1, device_id=MEMBER, why="a stranger", strangers=[HEAD])
+    await client.work.DeclineWork(request)
 
 
 async def _alone(client: Any, head: pb.WorkItem) -> pb.SubmitUpdateReply:
@@ -57,7 +57,7 @@ async def _alone(client: Any, head: pb.WorkItem) -> pb.SubmitUpdateReply:
     return reply
 
 
-async def test_what_a_head_delivers_while_the_round_is_planned_anew_stays(service: ServiceFixture) -> None:
+async def test_what_a_head_delivers_while_the_round_is_replanned_stays(service: ServiceFixture) -> None:
     client, task, head = await _pair(service)
     planning, go_on = asyncio.Event(), asyncio.Event()
     make = client.app.clients.topology.MakePlan

@@ -1,4 +1,4 @@
-"""Several replicas of aggregation on one PostgreSQL: what one is told the others hear, and none waits in vain."""
+"""Several replicas of aggregation on one PostgreSQL: what one receives the others learn, and none waits in vain."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ PATIENCE_SECONDS = 25.0
 
 async def seat_of(client: Client, device: str, number: int = 1) -> pb.WorkItem:
     """A device's work in a round, once this replica has noticed that it is open."""
-    found: list[pb.WorkItem] = []
+    items: list[pb.WorkItem] = []
 
     async def is_there() -> bool:
         set_principal(Principal("device", device))
-        found[:] = (await client.work.GetWork(pb.GetWorkRequest(device_id=device))).items
-        return any(item.round == number for item in found)
+        items[:] = (await client.work.GetWork(pb.GetWorkRequest(device_id=device))).items
+        return any(item.round == number for item in items)
 
     await eventually(is_there)
-    return found[0]
+    return items[0]
 
 
 @POSTGRESQL
@@ -114,7 +114,7 @@ def _but_of(replica: str, act: Callable[[Leases, Any], Awaitable[None]]) -> Call
 
 @POSTGRESQL
 async def test_rings_are_heard_again_after_the_listening_connection_was_lost(settings: ServiceSettings) -> None:
-    """And whoever was asleep is woken to look again: a ring may have been missed."""
+    """Every sleeper wakes to check again: it may have missed a notification."""
     database, notifier = Database(settings.database_for("kit"), "kit"), Notifier()
     replica_notifier = ReplicaNotifier(database, notifier)
     await replica_notifier.start()
@@ -139,7 +139,7 @@ async def test_rings_are_heard_again_after_the_listening_connection_was_lost(set
 
 
 class Off:
-    """A machine's clock that is so many seconds off."""
+    """A machine's clock that is off by a number of seconds."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -213,7 +213,7 @@ async def test_replica_returning_after_losing_its_lease_changes_nothing(
     for device, client, values in (("dev_a", one, [2.0, 0.0, 0.0]), ("dev_b", two, [0.0, 2.0, 0.0])):
         await client.deliver(await seat_of(client, device), device, values)
     await asyncio.wait_for(stopped.wait(), 60.0)
-    monkeypatch.setattr(Leases, "begin", _but_of("nobody", Leases.begin))
+    monkeypatch.setattr(Leases, "begin", _but_of("no replica", Leases.begin))
     await eventually(lambda: _is_past([two], task.id, 1))
     go_on.set()
     for device, values in (("dev_a", [1.0, 0.0, 0.0]), ("dev_b", [0.0, 1.0, 0.0])):

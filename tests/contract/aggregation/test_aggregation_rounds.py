@@ -55,7 +55,7 @@ async def test_a_task_runs_to_its_end_and_averages_what_was_delivered(service: S
     assert all(interaction.positive for interaction in service.fakes.interactions.values())
 
 
-async def test_a_devices_rounds_are_told_in_order_and_page_by_page(service: ServiceFixture) -> None:
+async def test_a_devices_rounds_are_listed_in_order_and_page_by_page(service: ServiceFixture) -> None:
     client = await service.start()
     task = await client.create(DEVICES, rounds=3)
     await client.start_task(task.id)
@@ -231,16 +231,16 @@ async def test_declined_work_is_not_waited_for_and_not_held_against_the_device(s
 
 async def _seat_of(client: Any, device: str, round: int = 1, attempt: int = 1) -> pb.WorkItem:
     """Work of a device in that attempt of a round."""
-    found: list[pb.WorkItem] = []
+    items: list[pb.WorkItem] = []
 
     async def is_there() -> bool:
         set_principal(Principal("device", device))
         reply = await client.work.GetWork(pb.GetWorkRequest(device_id=device))
-        found[:] = [item for item in reply.items if (item.round, item.attempt) == (round, attempt)]
-        return bool(found)
+        items[:] = [item for item in reply.items if (item.round, item.attempt) == (round, attempt)]
+        return bool(items)
 
     await eventually(is_there)
-    return found[0]
+    return items[0]
 
 
 async def test_member_that_does_not_know_its_head_is_planned_as_a_stranger(
@@ -275,8 +275,8 @@ async def test_joining_again_forgets_who_was_a_stranger(service: ServiceFixture)
     task = await client.create(["dev_a", "dev_b"], rounds=2, quorum=0.5, preset="clusters")
     await client.start_task(task.id)
     await _seat_of(client, "dev_b")
-    told = pb.DeclineWorkRequest(task_id=task.id, round=1, device_id="dev_b", strangers=["dev_a"])
-    await client.work.DeclineWork(told)
+    request = pb.DeclineWorkRequest(task_id=task.id, round=1, device_id="dev_b", strangers=["dev_a"])
+    await client.work.DeclineWork(request)
     await client.tasks.Enrol(pb.EnrolRequest(task_id=task.id, device_id="dev_b", samples=10))
     await client.deliver(await client.get_work("dev_a"), "dev_a", [1.0, 2.0, 3.0])
     assert (await _seat_of(client, "dev_b", 2)).role == words.ROLE_MEMBER
@@ -435,7 +435,7 @@ async def test_an_update_whose_first_answer_was_lost_still_counts(
 
 
 async def test_devices_that_enrol_at_once_start_the_task_between_them(service: ServiceFixture) -> None:
-    """Whoever comes last counts all: on PostgreSQL too, where neither sees what the other has not committed."""
+    """The last device to come counts all: on PostgreSQL too, where neither sees what the other has not committed."""
     client = await service.start()
     task = await client.create([], name="together", min_devices=8, auto_start=True)
 
@@ -469,8 +469,8 @@ async def test_cancelled_task_deletes_updates_and_finished_rounds_instructions(
 
     await eventually(is_clear)
     async with client.app.database.reading() as tx:
-        told = {number: await rounds.list_participations(tx, task.id, number) for number in (1, 2, 3)}
-    assert {number: {bool(p.work) for p in everybody} for number, everybody in told.items()} == {
+        participations = {number: await rounds.list_participations(tx, task.id, number) for number in (1, 2, 3)}
+    assert {number: {bool(p.work) for p in of_round} for number, of_round in participations.items()} == {
         1: {False},
         2: {True},
         3: {True},

@@ -52,7 +52,7 @@ async def play(client: Client, task_id: str, rounds: int = 1) -> None:
             await client.deliver(item, device, GIVEN[device])
 
 
-def told(rule: str, **parameters: object) -> dict[str, Any]:
+def with_rule(rule: str, **parameters: object) -> dict[str, Any]:
     # A bound so wide that the rule alone decides about dev_e, whose update is a thousand times longer than the others'.
     document = {"rule": parameters, "bounds": {"norm_times": 1e6}}
     return {"rule": rule, "parameters": to_struct(document), "min_devices": 5}
@@ -74,7 +74,7 @@ async def test_a_round_closes_by_its_tasks_rule(
     service: ServiceFixture, rule: str, parameters: dict[str, Any], expected: list[float] | None, aside: set[str]
 ) -> None:
     client = await service.start()
-    task = await client.create(FIVE, rounds=1, **told(rule, **parameters))
+    task = await client.create(FIVE, rounds=1, **with_rule(rule, **parameters))
     assert task.specification.rule == rule
     await client.start_task(task.id)
     await play(client, task.id)
@@ -106,7 +106,7 @@ async def test_an_optimiser_remembers_across_rounds_and_restarts(service: Servic
     client = await service.start()
     digests = []
     for name in ("whole", "torn"):
-        task = await client.create(FIVE, rounds=3, name=name, **told(rule, **parameters))
+        task = await client.create(FIVE, rounds=3, name=name, **with_rule(rule, **parameters))
         await client.start_task(task.id)
         if name == "whole":
             await play(client, task.id, 3)
@@ -134,7 +134,7 @@ async def test_an_optimiser_remembers_across_rounds_and_restarts(service: Servic
 
 async def test_a_state_is_nobodys_to_list_or_download_and_old_ones_are_forgotten(service: ServiceFixture) -> None:
     client = await service.start()
-    task = await client.create(FIVE, rounds=3, **told("fedadam"))
+    task = await client.create(FIVE, rounds=3, **with_rule("fedadam"))
     await client.start_task(task.id)
     await play(client, task.id, 3)
     ended = await client.finished(task.id)
@@ -152,16 +152,16 @@ async def test_a_state_is_nobodys_to_list_or_download_and_old_ones_are_forgotten
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        (told("medan"), "did you mean 'median'"),
-        (told("krum"), r"parameters\.rule\.f: is missing"),
+        (with_rule("medan"), "did you mean 'median'"),
+        (with_rule("krum"), r"parameters\.rule\.f: is missing"),
         (
-            told("krum", f=2) | {"min_devices": 4},
+            with_rule("krum", f=2) | {"min_devices": 4},
             r"parameters\.rule\.f: f = 2 needs more than 4 .*not 4 devices",
         ),
-        (told("bucketing+krum", f=1, size=3), "not 2 buckets of 5 devices"),
-        (told("krum", f=1, tau=1), r"parameters\.rule\.tau: no such parameter; krum takes: f"),
-        (told("median") | {"preset": "mesh"}, "in a mesh devices mix among themselves"),
-        (told("fedadam") | {"preset": "mesh"}, "in a mesh devices mix among themselves"),
+        (with_rule("bucketing+krum", f=1, size=3), "not 2 buckets of 5 devices"),
+        (with_rule("krum", f=1, tau=1), r"parameters\.rule\.tau: no such parameter; krum takes: f"),
+        (with_rule("median") | {"preset": "mesh"}, "in a mesh devices mix among themselves"),
+        (with_rule("fedadam") | {"preset": "mesh"}, "in a mesh devices mix among themselves"),
         ({"preset": "mesh", "training_json": '{"proximal": 0.1}'}, "a mesh has none of"),
     ],
 )
@@ -177,7 +177,7 @@ async def test_too_few_updates_for_a_rule_are_tried_again_and_never_averaged(ser
     """Two of three came, which meets the quorum but cannot bear one liar: the round opens again, then fails."""
     client = await service.start()
     task = await client.create(
-        FIVE[:3], rounds=1, quorum=0.5, round_seconds=0.6, max_attempts=2, **told("krum", f=1) | {"min_devices": 3}
+        FIVE[:3], rounds=1, quorum=0.5, round_seconds=0.6, max_attempts=2, **with_rule("krum", f=1) | {"min_devices": 3}
     )
     await client.start_task(task.id)
     for device in FIVE[:2]:
@@ -195,7 +195,7 @@ async def test_copies_that_leave_too_few_for_a_rule_open_the_round_again(service
     service.fakes.trust = dict.fromkeys(itertools.combinations(FIVE[:3], 2), 0.5)
     client = await service.start()
     sold = {"preset": "market", "escrow_microcredits": 10, "min_devices": 3, "max_attempts": 2}
-    task = await client.create(FIVE[:3], rounds=1, **told(rule, f=1) | sold)
+    task = await client.create(FIVE[:3], rounds=1, **with_rule(rule, f=1) | sold)
     await client.start_task(task.id)
     await client.deliver(await client.get_work("dev_a"), "dev_a", [0.1, 0.0, 0.0], budget=0.5)
     for device in ("dev_b", "dev_c"):
@@ -209,7 +209,7 @@ async def test_copies_that_leave_too_few_for_a_rule_open_the_round_again(service
     np.testing.assert_allclose(await client.model(ended.model_digests[0]), [0.1, 0.0, 0.0])
     asides = {work.device_id: work.excluded_because for work in service.fakes.settled[task.id, 1].work}
     assert asides["dev_a"] == ""
-    assert "mean squared distance" in asides["dev_b"], "whoever pays can say so"
+    assert "mean squared distance" in asides["dev_b"], "the payer can say so"
     happened = await client.events(task.id)
     rejected = [e for e in happened if e.kind == words.EVENT_KIND_DEVICE_REJECTED]
     assert {e.device_id for e in rejected} == {"dev_b", "dev_c"}
@@ -218,7 +218,7 @@ async def test_copies_that_leave_too_few_for_a_rule_open_the_round_again(service
 
 async def test_a_step_beyond_all_numbers_ends_the_task_with_the_reason(service: ServiceFixture) -> None:
     client = await service.start()
-    task = await client.create(FIVE, rounds=1, **told("fedavgm", learning_rate=1e38))
+    task = await client.create(FIVE, rounds=1, **with_rule("fedavgm", learning_rate=1e38))
     await client.start_task(task.id)
     await play(client, task.id)
     ended = await client.finished(task.id)
@@ -229,7 +229,7 @@ async def test_a_step_beyond_all_numbers_ends_the_task_with_the_reason(service: 
 async def test_excluded_update_is_neutral_and_three_outlying_rounds_are_not(service: ServiceFixture) -> None:
     """dev_e lies a thousand away in every round. Rounds 1 and 2 say nothing of it; round 3 does."""
     client = await service.start()
-    task = await client.create(FIVE, rounds=3, **told("multi-krum", f=1))
+    task = await client.create(FIVE, rounds=3, **with_rule("multi-krum", f=1))
     await client.start_task(task.id)
     await play(client, task.id, 3)
     assert (await client.finished(task.id)).state == words.TASK_STATE_FINISHED
@@ -245,10 +245,10 @@ async def test_excluded_update_is_neutral_and_three_outlying_rounds_are_not(serv
 
 
 async def test_a_round_by_trust_goes_by_what_the_registry_says_when_it_opens(service: ServiceFixture) -> None:
-    """Nobody trusts dev_d and dev_e; that the registry forgets everything during the round changes nothing."""
+    """No device trusts dev_d and dev_e; that the registry forgets everything during the round changes nothing."""
     service.fakes.trust = {("dev_a", "dev_b"): 0.9, ("dev_a", "dev_c"): 0.3, ("dev_b", "dev_c"): 0.3}
     client = await service.start()
-    task = await client.create(FIVE, rounds=1, **told("trust+mean"))
+    task = await client.create(FIVE, rounds=1, **with_rule("trust+mean"))
     await client.start_task(task.id)
     item = await client.get_work("dev_a")
     assert item.trust_weight == pytest.approx(1.2 / 4)
@@ -266,9 +266,9 @@ async def test_a_round_by_trust_goes_by_what_the_registry_says_when_it_opens(ser
     }
 
 
-async def test_a_round_in_which_nobody_is_trusted_does_not_close(service: ServiceFixture) -> None:
+async def test_a_round_without_a_trusted_device_does_not_close(service: ServiceFixture) -> None:
     client = await service.start()
-    task = await client.create(FIVE, rounds=1, max_attempts=1, **told("trust+centred-clipping", radius=1.0))
+    task = await client.create(FIVE, rounds=1, max_attempts=1, **with_rule("trust+centred-clipping", radius=1.0))
     await client.start_task(task.id)
     await play(client, task.id)
     ended = await client.finished(task.id)

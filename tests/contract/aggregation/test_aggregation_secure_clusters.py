@@ -1,4 +1,4 @@
-"""Clusters as secure sums: nobody sees a member's update, its head neither; devices alone are added in beside them."""
+"""Clusters as secure sums: no device, its head included, sees a member's update; lone devices are added."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FRIENDS, LONERS = [f"dev_{letter}" for letter in "abcd"], ["dev_s", "dev_t"]
 
 
 async def society(service: ServiceFixture, folder: Path, **changes: Any) -> tuple[Client, Committee, str]:
-    """Four friends that are one cluster, and two that know nobody."""
+    """Four friends that are one cluster, and two that know no other."""
     service.fakes.trust = {(a, b): 0.9 for a in FRIENDS for b in FRIENDS if a < b}
     client = await service.start()
     people = Committee.of(service, client, folder, [*FRIENDS, *LONERS])
@@ -104,8 +104,8 @@ async def test_a_member_hands_nothing_in_as_it_is_and_one_alone_nothing_masked(
 
 async def decline(client: Client, item: pb.WorkItem, device: str) -> None:
     set_principal(Principal("device", device))
-    told = pb.DeclineWorkRequest(task_id=item.task_id, round=1, device_id=device, why="not now")
-    await client.work.DeclineWork(told)
+    request = pb.DeclineWorkRequest(task_id=item.task_id, round=1, device_id=device, why="not now")
+    await client.work.DeclineWork(request)
 
 
 async def test_the_members_of_a_sum_that_fails_work_alone_with_all_their_noise(
@@ -123,13 +123,13 @@ async def test_the_members_of_a_sum_that_fails_work_alone_with_all_their_noise(
 
     await eventually(is_alone, 60.0)
     for device in [*FRIENDS, *LONERS]:
-        found = await deliver_alone(client, device)
-        assert found.noise_multiplier == pytest.approx(0.6)
+        item = await deliver_alone(client, device)
+        assert item.noise_multiplier == pytest.approx(0.6)
     ended = await people.finish(task_id)
     assert ended.state == words.TASK_STATE_FINISHED, ended.reason
-    told = [e.message for e in await client.events(task_id) if e.kind == words.EVENT_KIND_SUM_FAILED]
-    assert len(told) == 1
-    assert "4 devices work alone instead" in told[0]
+    messages = [e.message for e in await client.events(task_id) if e.kind == words.EVENT_KIND_SUM_FAILED]
+    assert len(messages) == 1
+    assert "4 devices work alone instead" in messages[0]
 
 
 async def test_without_noise_a_sum_that_fails_buys_no_raw_updates(service: ServiceFixture, tmp_path: Path) -> None:
@@ -145,9 +145,9 @@ def test_noise_by_trust_in_clerks_is_that_of_planner_for_trust_in_head() -> None
     cases: list[tuple[Calibration, float]] = [("paper", 100.0), ("exact", 100.0), ("exact", 7.0)]
     for calibration, scale in cases:
         noise = {"trust_threshold": 0.7, "noise_max": 0.6, "delta": 1e-6, "calibration": calibration}
-        told = json.dumps({"privacy": noise, "topology": {} if scale == 100.0 else {"budget_scale": scale}})
+        parameters = json.dumps({"privacy": noise, "topology": {} if scale == 100.0 else {"budget_scale": scale}})
         strategy = strategy_for(
-            TaskSpecification("t", topology="clusters", privacy="trust", incentive="payoff", parameters_json=told)
+            TaskSpecification("t", topology="clusters", privacy="trust", incentive="payoff", parameters_json=parameters)
         )
         model = QualityModel(calibration=calibration, budget_scale=scale)
         trusts = [0.0, 0.05, 0.2, 0.4, 0.69, 0.7, 0.9, 1.0]

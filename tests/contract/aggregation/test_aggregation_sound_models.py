@@ -44,7 +44,7 @@ async def test_running_statistics_are_refused_under_privacy_with_what_to_do(serv
     assert made.specification.model_digests == [digest]
 
 
-async def test_training_that_nobody_can_follow_is_refused_with_the_nearest_name(service: ServiceFixture) -> None:
+async def test_impossible_training_is_refused_with_the_nearest_name(service: ServiceFixture) -> None:
     client = await service.start()
     digest = await registered(client, {"w": np.ones(3, np.float32)})
     for text, why in (('{"epoch": 3}', "did you mean 'epochs'"), ('{"epochs": -1}', "whole number at least 0")):

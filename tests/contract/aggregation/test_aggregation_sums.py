@@ -1,4 +1,4 @@
-"""Secure sums on the server: the model is that of the clear star to the bit, whoever is lost on the way."""
+"""Secure sums on the server: the model is that of the clear star to the bit, whichever devices drop out."""
 
 from __future__ import annotations
 
@@ -361,7 +361,7 @@ async def test_a_robust_rule_works_on_the_means_of_cohorts(service: ServiceFixtu
     means: dict[int, list[list[float]]] = {}
     for device in crowd:
         item = await client.get_work(device)
-        # One cohort is poisoned by one of its own.
+        # One member poisons its cohort.
         change = [50.0, 50.0, 50.0] if device == "dev_a0" else change_of(f"dev_{device[-2]}", int(device[-1]) + 1)
         means.setdefault(Terms.read(item.sum).cohort, []).append(change)
         await people.deliver(device, change)
@@ -369,9 +369,9 @@ async def test_a_robust_rule_works_on_the_means_of_cohorts(service: ServiceFixtu
     assert ended.state == words.TASK_STATE_FINISHED, ended.reason
     expected = np.median([np.mean(changes, axis=0) for changes in means.values()], axis=0)
     assert np.allclose(await client.model(ended.model_digests[0]), expected, atol=1e-6)
-    (told,) = await events_of(client, task_id, words.EVENT_KIND_ROUND_COMBINED)
-    assert told.startswith("median used 1 of 5 sums; set aside: sum ")
-    assert told.endswith("(in the middle of no coordinate) and 1 more")
+    (message,) = await events_of(client, task_id, words.EVENT_KIND_ROUND_COMBINED)
+    assert message.startswith("median used 1 of 5 sums; set aside: sum ")
+    assert message.endswith("(in the middle of no coordinate) and 1 more")
 
 
 async def _all_have_work(people: Committee, devices: list[str]) -> bool:

@@ -69,7 +69,7 @@ async def test_a_sum_has_one_committee_though_two_replicas_call_clerks_at_once(
 async def test_clerk_that_waits_at_another_replica_is_woken_when_sum_counts(
     service: ServiceFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.aggregation.usecases.sums.LOOK_SECONDS", 600.0)  # nobody looks again by itself
+    monkeypatch.setattr("services.aggregation.usecases.sums.LOOK_SECONDS", 600.0)  # no look without a notification
     one, two = await service.start("one"), await service.start("two")
     people = Committee.of(service, one, tmp_path, DEVICES)
     await secure_task(one)

@@ -169,10 +169,10 @@ def _market(rng: np.random.Generator) -> Iterator[Document]:
     for size, share in ((1, 0.0), (2, 1.0), (5, 0.5), (12, 0.3)):
         influence = (rng.uniform(0, 1, (size, size)) * (rng.random((size, size)) < share)).round(3)
         np.fill_diagonal(influence, 0.0)
-        told: Document = {"influence": influence.tolist()}
+        network: Document = {"influence": influence.tolist()}
         for solver in ("exact", "mean-field", "iterate", "agnostic"):
-            yield told | {"solver": solver}
-            yield told | {
+            yield network | {"solver": solver}
+            yield network | {
                 "solver": solver,
                 "hops": 3,
                 "discount": 0.7,
@@ -184,7 +184,7 @@ def _market(rng: np.random.Generator) -> Iterator[Document]:
                 "balance": 0.7,
                 "round": 4,
             }
-        yield told | {"price": 0.5, "floor": 0.1}
+        yield network | {"price": 0.5, "floor": 0.1}
     edges = [[int(a), int(b), round(float(rng.random()), 3)] for a, b in rng.integers(0, 9, (20, 2)) if a != b]
     yield {"edges": edges, "devices": 9}
     yield {"edges": edges, "devices": 9, "price": 0.0}
@@ -194,16 +194,16 @@ def _market(rng: np.random.Generator) -> Iterator[Document]:
 
 def _survey(rng: np.random.Generator) -> Iterator[Document]:
     for size in (2, 3, 5, 9):
-        told: Document = {
+        statistics: Document = {
             "correlation": _symmetric(rng, size, 1.0, 0.2, 3.0).tolist(),
             "care": _rounded(rng.uniform(0, 0.3, (size, size)) + np.diag(rng.uniform(0.4, 1, size))),
         }
         for prices in ("pivot", "even", "personal"):
-            yield told | {"prices": prices}
-            yield told | {"prices": prices, "budget": 7, "constant": 5, "error": 9, "variance_model": "exact"}
-        yield told | {"budget": 0.5}
-        yield told | {"budget": 1000, "variance_low": 1.0, "variance_high": 50.0}
-        yield told | {"variance_high": "inf"}
+            yield statistics | {"prices": prices}
+            yield statistics | {"prices": prices, "budget": 7, "constant": 5, "error": 9, "variance_model": "exact"}
+        yield statistics | {"budget": 0.5}
+        yield statistics | {"budget": 1000, "variance_low": 1.0, "variance_high": 50.0}
+        yield statistics | {"variance_high": "inf"}
     yield {"correlation": [[0, 1], [1, 0]], "care": [[1]]}
 
 

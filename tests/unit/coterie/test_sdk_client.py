@@ -182,7 +182,7 @@ def test_an_update_from_a_file_is_streamed_with_its_length(
 def test_a_task_is_found_by_name_or_id(platform: Platform) -> None:
     assert platform.find_task("tiny").id == platform.find_task("tsk_1").id == "tsk_1"
     with pytest.raises(errors.NotFound, match="coterie task list"):
-        platform.find_task("nobody")
+        platform.find_task("unknown")
 
 
 def _answer(retry: str) -> httpx.Response:

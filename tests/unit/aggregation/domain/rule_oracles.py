@@ -131,5 +131,5 @@ def least_sum_of_distances(updates: Sequence[Update], weights: Sequence[float]) 
     def cost(point: npt.NDArray[np.float64]) -> float:
         return sum_of_distances(point.tolist(), updates, weights)
 
-    found = [float(minimize(cost, start, method="Nelder-Mead", options=options).fun) for start in starts]
-    return min([*found, *(sum_of_distances(u, updates, weights) for u in updates)])
+    costs = [float(minimize(cost, start, method="Nelder-Mead", options=options).fun) for start in starts]
+    return min([*costs, *(sum_of_distances(u, updates, weights) for u in updates)])

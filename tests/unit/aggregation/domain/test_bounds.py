@@ -49,7 +49,7 @@ def devices_of(count: int) -> list[str]:
 
 
 @given(CLAIMS, SHARES)
-def test_nobody_counts_more_than_the_share_or_an_equal_one(claims: list[tuple[int, int]], share: float) -> None:
+def test_no_device_counts_more_than_the_share_or_an_equal_one(claims: list[tuple[int, int]], share: float) -> None:
     samples = {f"d{i}": claim for i, (claim, _) in enumerate(claims)}
     owners = {f"d{i}": f"o{owner}" for i, (_, owner) in enumerate(claims)}
     result = counted(samples, owners, share)
@@ -65,7 +65,7 @@ def test_nobody_counts_more_than_the_share_or_an_equal_one(claims: list[tuple[in
 
 @given(CLAIMS, SHARES)
 def test_claims_within_the_bounds_count_to_the_bit(claims: list[tuple[int, int]], share: float) -> None:
-    """Counting what was counted changes nothing, and a round nobody of which is too large is left alone."""
+    """Counting what was counted changes nothing, and a round without a claim that is too large stays as it is."""
     samples = {f"d{i}": 50 + claim % 50 for i, (claim, _) in enumerate(claims)}
     if len(samples) >= 2 / share:  # 99 of (n − 1)·50 + 99 is below 2/n
         assert counted(samples, share=share) == {device: float(claim) for device, claim in samples.items()}
@@ -89,7 +89,7 @@ def test_the_largest_are_lowered_and_no_more_than_needed(claims: list[tuple[int,
 
 
 @pytest.mark.parametrize(
-    ("told", "why"),
+    ("bounds", "why"),
     [
         ({"largest_share": 0}, "above 0"),
         ({"largest_share": 1.5}, "at most 1"),
@@ -101,9 +101,9 @@ def test_the_largest_are_lowered_and_no_more_than_needed(claims: list[tuple[int,
         ([], "must be a JSON object"),
     ],
 )
-def test_bounds_that_make_no_sense_are_refused(told: object, why: str) -> None:
+def test_bounds_that_make_no_sense_are_refused(bounds: object, why: str) -> None:
     with pytest.raises(BadParameters, match=why):
-        Bounds.of({"bounds": told})
+        Bounds.of({"bounds": bounds})
 
 
 def test_a_task_that_says_nothing_gets_the_defaults() -> None:
@@ -125,7 +125,7 @@ def test_an_owner_fills_a_quarter_of_a_buffer_or_as_much_as_must_be() -> None:
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.data())
-def test_when_everybody_delivers_every_buffer_fills(owned: list[int], data: st.DataObject) -> None:
+def test_when_all_devices_deliver_every_buffer_fills(owned: list[int], data: st.DataObject) -> None:
     owners = {f"d{place}": f"o{owner}" for place, owner in enumerate(owned)}
     size = data.draw(st.integers(1, len(owned)))
     most = Bounds(data.draw(SHARES)).most_in_buffer(size, owners)

@@ -33,7 +33,7 @@ def test_staler_updates_never_weigh_more_and_always_something(exponent: float, s
     assert (rule.discount(staleness) / UNIT).is_integer()
 
 
-def test_an_update_beyond_the_limit_is_told_what_to_do() -> None:
+def test_refusal_of_an_update_beyond_the_limit_says_what_to_do() -> None:
     rule = Buffering(1, limit=2)
     assert rule.why_not(2) == ""
     assert "3 versions behind" in rule.why_not(3)
@@ -62,10 +62,10 @@ def test_a_step_is_the_discounted_sum_over_the_whole_weight_in_any_order(
         total.unfold(layout, lambda a, n: first[a : a + n], weights[places[0]], discount=discount)
         return np.concatenate(list(total.means())).tobytes()
 
-    found = step(order)
-    assert found == step([0, 1, 2, 3])
+    result = step(order)
+    assert result == step([0, 1, 2, 3])
     shares = np.array([weights[i] * rule.discount(stale[i]) for i in range(4)])
-    np.testing.assert_allclose(np.frombuffer(found), shares @ changes.astype(np.float64) / 10.0, atol=1e-9)
+    np.testing.assert_allclose(np.frombuffer(result), shares @ changes.astype(np.float64) / 10.0, atol=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_exact_is_the_mean_over_all_orders(devices: int, seed: int) -> None:
 
 @settings(max_examples=30)
 @given(st.integers(1, 8), st.integers(0, 2**32), st.floats(0, 0.2))
-def test_values_sum_to_what_everybody_is_worth(devices: int, seed: int, truncation: float) -> None:
+def test_values_sum_to_the_worth_of_all_devices(devices: int, seed: int, truncation: float) -> None:
     """Σ φᵢ = v(N) − v(∅), truncated or not."""
     rng = np.random.default_rng(seed)
     skill = rng.uniform(0, 1, devices)
@@ -53,12 +53,12 @@ def test_values_sum_to_what_everybody_is_worth(devices: int, seed: int, truncati
     def worth(coalition: Coalition) -> float:
         return 0.1 + math.tanh(sum(skill[i] for i in coalition))
 
-    found = sampled(devices, worth, np.random.default_rng(1), truncation=truncation, max_evaluations=2**devices - 1)
-    assert found.values.sum() == pytest.approx(worth(frozenset(range(devices))) - worth(frozenset()))
+    result = sampled(devices, worth, np.random.default_rng(1), truncation=truncation, max_evaluations=2**devices - 1)
+    assert result.values.sum() == pytest.approx(worth(frozenset(range(devices))) - worth(frozenset()))
 
 
 def test_additive_worth_is_found_at_once() -> None:
-    """Where nobody depends on another, one order is enough, and the errors say so."""
+    """Where no device depends on another, one order is enough, and the errors say so."""
     skill = [0.5, -0.2, 0.1, 0.0]
     result = sampled(
         4,
@@ -81,22 +81,22 @@ def test_ten_devices_are_ranked_as_by_all_1024_coalitions(seed: int) -> None:
     def worth(coalition: Coalition) -> float:
         return 1.0 / (1.0 + math.exp(-3.0 * (sum(skill[i] for i in coalition) - 0.3)))
 
-    found = sampled(10, worth, np.random.default_rng(seed), tolerance=0.01, max_evaluations=400)
-    assert found.evaluations <= 400 + 200
-    assert spearmanr(found.values, exact(10, worth)).statistic >= 0.95
-    assert abs(found.values - exact(10, worth)).max() <= 5 * found.errors.max()
+    result = sampled(10, worth, np.random.default_rng(seed), tolerance=0.01, max_evaluations=400)
+    assert result.evaluations <= 400 + 200
+    assert spearmanr(result.values, exact(10, worth)).statistic >= 0.95
+    assert abs(result.values - exact(10, worth)).max() <= 5 * result.errors.max()
 
 
 def test_a_hundred_devices_need_few_coalitions() -> None:
-    """Truncation ends an order once everybody's worth is reached: far fewer than n coalitions for each."""
+    """Truncation ends an order once it reaches the worth of all devices: far fewer than n coalitions for each."""
     skill = np.linspace(0.0, 1.0, 100)
 
     def worth(coalition: Coalition) -> float:
         return 1.0 - math.exp(-float(skill[list(coalition)].sum()) / 3.0)
 
-    found = sampled(100, worth, np.random.default_rng(0), tolerance=0.01, truncation=0.01, max_evaluations=10_000)
-    assert found.evaluations / found.orders < 50
-    assert spearmanr(found.values, skill).statistic >= 0.9
+    result = sampled(100, worth, np.random.default_rng(0), tolerance=0.01, truncation=0.01, max_evaluations=10_000)
+    assert result.evaluations / result.orders < 50
+    assert spearmanr(result.values, skill).statistic >= 0.9
 
 
 def test_a_worth_that_is_no_number_is_refused() -> None:
@@ -108,7 +108,7 @@ def test_a_worth_that_is_no_number_is_refused() -> None:
 
 @given(st.integers(2, 9), st.integers(0, 2**32), st.integers(1, 60))
 def test_an_inquiry_taken_up_again_asks_the_same_and_ends_the_same(devices: int, seed: int, cut: int) -> None:
-    """Only the answers need be remembered: begun anew with those known so far it goes on to the same values."""
+    """Only the answers need be remembered: a restart with those known so far goes on to the same values."""
     skill = np.random.default_rng(seed).normal(size=devices)
 
     def begin() -> Inquiry:
@@ -124,6 +124,6 @@ def test_an_inquiry_taken_up_again_asks_the_same_and_ends_the_same(devices: int,
     whole = answer(begin()).result()
     torn = begin()
     torn.known |= answer(begin(), cut).known
-    found = answer(torn).result()
-    assert found.values.tolist() == whole.values.tolist()
-    assert found.evaluations == whole.evaluations
+    result = answer(torn).result()
+    assert result.values.tolist() == whole.values.tolist()
+    assert result.evaluations == whole.evaluations

@@ -23,13 +23,13 @@ def test_what_makes_no_sense_is_refused(better: dict[str, str]) -> None:
 
 
 def test_most_devices_decide_and_a_few_liars_do_not() -> None:
-    said = {text_of({"distance": "down"}): 3, text_of({"distance": "up", "other": "down"}): 2}
-    assert chosen(said, None) == {"distance": "down", "other": "down"}
+    votes = {text_of({"distance": "down"}): 3, text_of({"distance": "up", "other": "down"}): 2}
+    assert chosen(votes, None) == {"distance": "down", "other": "down"}
 
 
 def test_of_as_many_voices_the_name_decides() -> None:
-    said = {text_of({"distance": "down", "val_loss": "up"}): 1, text_of({"distance": "up", "val_loss": "down"}): 1}
-    assert chosen(said, None) == {"distance": "up", "val_loss": "down"}
+    votes = {text_of({"distance": "down", "val_loss": "up"}): 1, text_of({"distance": "up", "val_loss": "down"}): 1}
+    assert chosen(votes, None) == {"distance": "up", "val_loss": "down"}
 
 
 def test_the_publisher_has_the_last_word() -> None:

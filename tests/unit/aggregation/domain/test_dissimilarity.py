@@ -1,4 +1,4 @@
-"""Dissimilarity of updates by hand, against what it estimates, and what people are told of it."""
+"""Dissimilarity of updates by hand, against what it estimates, and in the messages about it."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def test_equal_updates_are_not_dissimilar_and_scale_does_not_matter(count: int, 
         scaled = updates * factor
         mean = np.average(scaled, axis=0, weights=weights)
         direct = float(np.average(((scaled - mean) ** 2).sum(axis=1), weights=weights) / (mean @ mean))
-        told = [Told(float(w), float(np.linalg.norm(u)), 0.0) for w, u in zip(weights, scaled, strict=True)]
-        result = dissimilarity(told, float(mean @ mean), 5)
+        reports = [Told(float(w), float(np.linalg.norm(u)), 0.0) for w, u in zip(weights, scaled, strict=True)]
+        result = dissimilarity(reports, float(mean @ mean), 5)
         assert result is not None
         assert result.most == pytest.approx(direct, rel=1e-6, abs=1e-9)
     same = dissimilarity([Told(float(w), 2.0, 0.0) for w in weights], 4.0, 5)
@@ -70,8 +70,8 @@ def test_in_the_mean_noise_makes_the_estimate_larger_and_is_taken_off() -> None:
     for _ in range(100):
         noisy = clean + rng.normal(0.0, 0.02, clean.shape)
         mean = noisy.mean(axis=0)
-        told = [Told(1.0, float(np.linalg.norm(u)), 0.02) for u in noisy]
-        result = dissimilarity(told, float(mean @ mean), 200)
+        reports = [Told(1.0, float(np.linalg.norm(u)), 0.02) for u in noisy]
+        result = dissimilarity(reports, float(mean @ mean), 200)
         assert result is not None
         assert result.without_noise is not None
         assert result.most > result.without_noise

@@ -25,27 +25,27 @@ SAMPLES = st.lists(st.integers(1, 10_000), min_size=1, max_size=20)
 VALUES = st.floats(-100, 100, allow_nan=False)
 
 
-def told(device: str, samples: float, **metrics: float) -> Measurement:
+def measurement(device: str, samples: float, **metrics: float) -> Measurement:
     return Measurement("tsk_1", 0, 3, device, samples, metrics, 1.0)
 
 
 def test_a_mean_is_weighted_by_the_samples_each_measured() -> None:
-    """(0.5·100 + 0.9·300)/400 = 0.8; only b told a loss."""
-    result = figures([told("a", 100, accuracy=0.5), told("b", 300, accuracy=0.9, loss=0.2)])
+    """(0.5·100 + 0.9·300)/400 = 0.8; only b reported a loss."""
+    result = figures([measurement("a", 100, accuracy=0.5), measurement("b", 300, accuracy=0.9, loss=0.2)])
     assert result.metrics == pytest.approx({"accuracy": 0.8, "loss": 0.2})
     assert (result.devices, result.samples) == (2, 400.0)
 
 
 def test_a_claim_of_many_samples_counts_up_to_ten_medians() -> None:
     """Claims 10, 10, 10 and a billion: the median is 10, so the liar counts 100, and its figure 100/130 of the mean."""
-    result = figures([*(told(name, 10, accuracy=0.0) for name in "abc"), told("liar", 1e9, accuracy=1.3)])
+    result = figures([*(measurement(name, 10, accuracy=0.0) for name in "abc"), measurement("liar", 1e9, accuracy=1.3)])
     assert result.metrics["accuracy"] == pytest.approx(1.3 * 100 / 130)
 
 
-def test_a_device_that_told_nothing_is_no_measurement() -> None:
-    result = figures([told("a", 10), told("b", 10, loss=1.0)])
+def test_a_device_without_metrics_is_not_a_measurement() -> None:
+    result = figures([measurement("a", 10), measurement("b", 10, loss=1.0)])
     assert (result.metrics, result.devices) == ({"loss": 1.0}, 1)
-    assert figures([told("a", 10)]).metrics == {}
+    assert figures([measurement("a", 10)]).metrics == {}
 
 
 def test_the_samples_are_those_it_says_or_those_it_enrolled_with() -> None:
@@ -55,9 +55,9 @@ def test_the_samples_are_those_it_says_or_those_it_enrolled_with() -> None:
 
 
 def test_a_panel_alone_is_heard_where_it_measured() -> None:
-    everybody = [told("a", 10, loss=1.0), told("b", 10, loss=5.0)]
-    assert figures(everybody, {"a"}).metrics == {"loss": 1.0}
-    assert figures(everybody, {"elsewhere"}).metrics == {"loss": 3.0}
+    measured = [measurement("a", 10, loss=1.0), measurement("b", 10, loss=5.0)]
+    assert figures(measured, {"a"}).metrics == {"loss": 1.0}
+    assert figures(measured, {"elsewhere"}).metrics == {"loss": 3.0}
 
 
 @given(SAMPLES, st.data())
@@ -71,7 +71,7 @@ def test_a_mean_lies_between_the_figures_it_is_of(samples: list[int], data: st.D
 
 
 @given(SAMPLES)
-def test_nobody_counts_for_more_than_it_claims_or_ten_medians(samples: list[int]) -> None:
+def test_no_device_counts_for_more_than_its_claim_or_ten_medians(samples: list[int]) -> None:
     claims = {str(place): float(claim) for place, claim in enumerate(samples)}
     result = counted(claims)
     middle = sorted(claims.values())[len(claims) // 2]
@@ -92,10 +92,12 @@ def test_who_joins_moves_at_most_one_out_of_the_panel(numbers: set[int], seed: i
 def test_figures_and_claims_at_end_of_all_numbers_leave_mean_that_is_one() -> None:
     """A liar's 1.8e308 would otherwise become infinity, which no database keeps, and its round never close."""
     most = sys.float_info.max
-    result = figures([told("a", 300, loss=most), told("b", 300, loss=most), told("c", 300, loss=1.0)])
+    result = figures(
+        [measurement("a", 300, loss=most), measurement("b", 300, loss=most), measurement("c", 300, loss=1.0)]
+    )
     assert result.metrics["loss"] == pytest.approx(most * (2 / 3))
     samples, _ = split({"samples": most, "loss": 1.0}, 5.0)
-    alone = figures([told("a", samples, loss=-most)])
+    alone = figures([measurement("a", samples, loss=-most)])
     assert (alone.metrics["loss"], math.isfinite(alone.samples)) == (-most, True)
 
 
@@ -116,7 +118,8 @@ def voters(*devices: str, **owners: str) -> Voters:
 def test_owners_agree_on_what_more_than_half_of_them_have(accuracies: list[float], common: float) -> None:
     """Of two both, of four three: half is not more than half. A loss is agreed on from its own end."""
     measured = [
-        told(str(place), 10, accuracy=value, loss=1.0 - value, f1=value) for place, value in enumerate(accuracies)
+        measurement(str(place), 10, accuracy=value, loss=1.0 - value, f1=value)
+        for place, value in enumerate(accuracies)
     ]
     result = agreed(measured, voters(*(item.device_id for item in measured)), better_of)
     assert result == pytest.approx({"accuracy": common, "f1": common, "loss": 1.0 - common})
@@ -126,35 +129,35 @@ def test_an_owner_s_devices_share_one_say() -> None:
     """b's three have a third of the say together; a's and c's figures are the others."""
     owners = {"a": "own_a", "b1": "own_b", "b2": "own_b", "b3": "own_b", "c": "own_c"}
     accuracy = {"a": 0.4, "b1": 1.0, "b2": 1.0, "b3": 1.0, "c": 0.5}
-    measured = [told(device, 10, accuracy=value) for device, value in accuracy.items()]
+    measured = [measurement(device, 10, accuracy=value) for device, value in accuracy.items()]
     assert agreed(measured, Voters(owners, owners), better_of) == {"accuracy": 0.5}
 
 
 def test_too_few_agree_on_nothing() -> None:
-    measured = [told("a", 10, accuracy=1.0), told("b", 10, accuracy=1.0)]
+    measured = [measurement("a", 10, accuracy=1.0), measurement("b", 10, accuracy=1.0)]
     assert agreed(measured, voters("a", "b", "c"), better_of) == {}
     assert agreed(measured, voters("a", "b"), better_of) == {"accuracy": 1.0}
-    third = [*measured, told("c", 10, loss=1.0)]
-    assert agreed(third, voters("a", "b", "c"), better_of) == {}, "of each figure so many must tell"
+    third = [*measured, measurement("c", 10, loss=1.0)]
+    assert agreed(third, voters("a", "b", "c"), better_of) == {}, "each figure needs a quorum of reports"
     one_owner = voters("d", "e", a="own_a", b="own_a", c="own_a")
-    everybody = [*measured, told("c", 10, accuracy=1.0)]
-    assert agreed(everybody, one_owner, better_of) == {}, "three devices, and one owner of three"
-    assert agreed(everybody, voters(a="own_a", b="own_a", c="own_a"), better_of) == {"accuracy": 1.0}
+    agreeing = [*measured, measurement("c", 10, accuracy=1.0)]
+    assert agreed(agreeing, one_owner, better_of) == {}, "three devices, and one owner of three"
+    assert agreed(agreeing, voters(a="own_a", b="own_a", c="own_a"), better_of) == {"accuracy": 1.0}
 
 
 def test_a_panel_that_is_too_small_to_agree_hears_the_others_too() -> None:
-    measured = [told(name, 10, loss=float(place)) for place, name in enumerate("abcdef")]
-    everybody = voters(*"abcdef")
-    assert agreed(measured, everybody, better_of, {"a", "b", "c"}) == {"loss": 1.0}
-    assert agreed(measured, everybody, better_of, {"a", "b"}) == {"loss": 3.0}
+    measured = [measurement(name, 10, loss=float(place)) for place, name in enumerate("abcdef")]
+    all_voters = voters(*"abcdef")
+    assert agreed(measured, all_voters, better_of, {"a", "b", "c"}) == {"loss": 1.0}
+    assert agreed(measured, all_voters, better_of, {"a", "b"}) == {"loss": 3.0}
 
 
 @given(st.lists(st.floats(0, 1), min_size=3, max_size=9), st.data())
 def test_liars_with_half_the_weight_cannot_improve_a_metric(honest: list[float], data: st.DataObject) -> None:
     """min honest ≤ agreed ≤ max honest for fewer liars than honest owners, whatever they say; up to it for as many."""
     lies = data.draw(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=len(honest)))
-    measured = [told(f"h{place}", 10, accuracy=value) for place, value in enumerate(honest)]
-    measured += [told(f"l{place}", 1e9, accuracy=value) for place, value in enumerate(lies)]
+    measured = [measurement(f"h{place}", 10, accuracy=value) for place, value in enumerate(honest)]
+    measured += [measurement(f"l{place}", 1e9, accuracy=value) for place, value in enumerate(lies)]
     result = agreed(measured, voters(*(item.device_id for item in measured)), better_of)["accuracy"]
     assert result <= max(honest)
     assume(len(lies) < len(honest))

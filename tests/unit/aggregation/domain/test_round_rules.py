@@ -21,7 +21,7 @@ from services.aggregation.domain.rounds import (
     ("delivered", "pending", "now", "attempt", "verdict"),
     [
         (3, 2, 5.0, 1, Verdict.WAIT),  # quorum met, but others may still come
-        (5, 0, 5.0, 1, Verdict.CLOSE),  # nobody left to wait for
+        (5, 0, 5.0, 1, Verdict.CLOSE),  # no device left to wait for
         (4, 1, 10.0, 1, Verdict.CLOSE),  # the deadline has come and the quorum is met
         (2, 3, 10.0, 1, Verdict.REOPEN),  # the deadline has come and it is not
         (2, 3, 10.0, 3, Verdict.FAIL),  # and all attempts are used
@@ -48,8 +48,8 @@ def test_participants_are_the_same_on_every_replica(devices: set[str], most: int
 
 
 @given(st.integers(0, 40), st.integers(0, 1000))
-def test_everybody_is_witnessed_by_enough_and_few(count: int, seed: int) -> None:
-    """Each device meets min(WITNESSES, others) co-participants, no pair twice, nobody itself."""
+def test_each_device_is_witnessed_by_enough_and_few(count: int, seed: int) -> None:
+    """Each device meets min(WITNESSES, others) co-participants, no pair twice, no device itself."""
     devices = [f"d{i:02}" for i in range(count)]
     pairs = witness_pairs(devices, seed, 1)
     assert len(set(pairs)) == len(pairs)
@@ -59,7 +59,7 @@ def test_everybody_is_witnessed_by_enough_and_few(count: int, seed: int) -> None
         assert met == min(WITNESSES, count - 1)
 
 
-def test_of_two_that_both_failed_nothing_is_told() -> None:
+def test_two_that_both_failed_give_no_conduct() -> None:
     ends = {"a": "delivered", "b": "delivered", "c": "late", "d": "rejected", "e": "orphaned"}
     states = {device: ParticipationState(end) for device, end in ends.items()}
     pairs = [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"), ("a", "e"), ("d", "e")]

@@ -15,32 +15,32 @@ from services.aggregation.domain.rules.optimisers import Adaptive, Momentum
 from services.aggregation.errors import BadRule, UnknownRule
 
 
-def told(**parameters: object) -> str:
+def parameters_json(**parameters: object) -> str:
     return json.dumps({"rule": parameters, "privacy": {"epsilon": 1}})
 
 
 def test_every_step_may_be_left_out() -> None:
     mean = choose("mean", "{}")
     assert (mean.rule.method, mean.is_mean, mean.is_plain, mean.by_trust) == (Mean(), True, True, False)
-    momentum = choose("fedavgm", told(momentum=0.5))
+    momentum = choose("fedavgm", parameters_json(momentum=0.5))
     assert (momentum.optimiser, momentum.is_mean, momentum.is_plain) == (Momentum(1.0, 0.5), True, False)
-    robust = choose("nnm+krum", told(f=3))
+    robust = choose("nnm+krum", parameters_json(f=3))
     assert (robust.rule.method, robust.rule.pre, robust.is_mean) == (Krum(3), Neighbours(3), False)
-    assert choose("bucketing", told(size=2)).is_mean is False
+    assert choose("bucketing", parameters_json(size=2)).is_mean is False
     assert choose("trust", "{}").is_mean is False
 
 
 def test_a_step_that_needs_f_leaves_share_to_the_other() -> None:
-    both = choose("nnm+trimmed-mean", told(f=2, share=0.1))
+    both = choose("nnm+trimmed-mean", parameters_json(f=2, share=0.1))
     assert (both.rule.pre, both.rule.method) == (Neighbours(2), TrimmedShare(0.1))
-    assert choose("nnm+trimmed-mean", told(f=2)).rule.method == TrimmedMean(2)
-    assert choose("trimmed-mean", told(share=0.1)).rule.method == TrimmedShare(0.1)
+    assert choose("nnm+trimmed-mean", parameters_json(f=2)).rule.method == TrimmedMean(2)
+    assert choose("trimmed-mean", parameters_json(share=0.1)).rule.method == TrimmedShare(0.1)
     with pytest.raises(BadRule, match=r"parameters\.rule\.f: is missing; give a whole number at least 0"):
-        choose("nnm+trimmed-mean", told(share=0.1))
+        choose("nnm+trimmed-mean", parameters_json(share=0.1))
 
 
 def test_all_steps_together_share_their_parameters() -> None:
-    whole = choose("trust+nnm+trimmed-mean+fedadam", told(f=2, tau=0.5))
+    whole = choose("trust+nnm+trimmed-mean+fedadam", parameters_json(f=2, tau=0.5))
     assert whole.by_trust
     assert whole.rule.method == TrimmedMean(2)
     assert whole.rule.pre == Neighbours(2)
@@ -70,13 +70,13 @@ def test_all_steps_together_share_their_parameters() -> None:
         ("fedadam", {"tau": "small"}, r"parameters\.rule\.tau: must be a number above 0 .*not 'small'"),
     ],
 )
-def test_what_makes_no_sense_is_told_with_its_place(name: str, parameters: dict[str, object], words: str) -> None:
+def test_a_senseless_parameter_is_refused_with_its_place(name: str, parameters: dict[str, object], words: str) -> None:
     with pytest.raises((BadRule, UnknownRule), match=words):
-        choose(name, told(**parameters))
+        choose(name, parameters_json(**parameters))
 
 
-def test_buckets_are_drawn_anew_each_round_and_alike_on_every_replica() -> None:
-    choice = choose("bucketing+median", told(size=2))
+def test_buckets_differ_by_round_and_are_alike_on_every_replica() -> None:
+    choice = choose("bucketing+median", parameters_json(size=2))
     seeds = set()
     for number in range(1, 20):
         pre = choice.of_round(7, number).pre

@@ -81,7 +81,7 @@ def test_say_is_from_0_to_1_and_follows_devices_when_they_are_renamed(size: int,
     np.testing.assert_allclose(renamed, result[order], atol=1e-9)
 
 
-def test_distances_are_told_in_medians() -> None:
+def test_distances_are_given_in_medians() -> None:
     updates = np.array([[3.0, 4.0], [0.0, 1.0], [0.0, -2.0], [60.0, 80.0]])
     away = distances_from(ArrayRows.of(updates), [np.zeros(1), np.zeros(1)])
     assert away.tolist() == [5.0, 1.0, 2.0, 100.0]

@@ -140,7 +140,7 @@ def test_byzfl_finds_the_same(f: int, pre: str | None, seed: int, monkeypatch: p
     updates[: max(f, 1)] *= -30.0
     theirs = oracle.byzfl()
     before = oracle.byzfl("aggregators.preaggregators").NNM(f=f)(updates) if pre else updates
-    told = {"f": f} if pre else {}
+    trimming = {"f": f} if pre else {}
     cases: list[tuple[str, dict[str, object], Any]] = [
         ("mean", {}, theirs.Average()),
         ("median", {}, theirs.Median()),
@@ -152,7 +152,7 @@ def test_byzfl_finds_the_same(f: int, pre: str | None, seed: int, monkeypatch: p
         ("geometric-median", {}, theirs.GeometricMedian(nu=1e-9, T=3000)),
     ]
     for name, parameters, oracle_rule in cases:
-        result = run(name, updates, pre, **{**parameters, **told})
+        result = run(name, updates, pre, **{**parameters, **trimming})
         np.testing.assert_allclose(result, oracle_rule(before.copy()), rtol=1e-9, atol=1e-9, err_msg=name)
 
 
@@ -186,7 +186,7 @@ def test_many_light_devices_cannot_push_others_out_of_a_trimmed_share() -> None:
     trust = [1.0] * 40 + [0.01] * 60
     rows = ArrayRows.of(updates)
     by_heads, _ = combine(rule_for("trimmed-mean", {"f": 20}), rows, trust=trust)
-    by_weight, told = combine(rule_for("trimmed-mean", {"share": 0.2}), rows, trust=trust)
+    by_weight, outcome = combine(rule_for("trimmed-mean", {"share": 0.2}), rows, trust=trust)
     assert by_heads[0] > 1e3
     assert by_weight[0] == 0.0
-    assert set(told.used) < set(range(40))
+    assert set(outcome.used) < set(range(40))

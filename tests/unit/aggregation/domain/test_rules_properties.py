@@ -24,7 +24,7 @@ Matrix = npt.NDArray[np.float64]
 PRES = (None, "nnm", "bucketing")
 
 
-def told(name: str, pre: str | None, f: int) -> dict[str, Any]:
+def parameters_for(name: str, pre: str | None, f: int) -> dict[str, Any]:
     """Parameters that `name` and `pre` need."""
     takes = {key for kind in groups_read("rule", [name]) for key in kind.parameters()}
     result: dict[str, Any] = {"f": f} if "f" in takes else {}
@@ -36,7 +36,7 @@ def told(name: str, pre: str | None, f: int) -> dict[str, Any]:
 
 
 def run(name: str, updates: Matrix, pre: str | None = None, f: int = 1, **more: Any) -> tuple[Matrix, Combination]:
-    return combine(rule_for(name, told(name, pre, f), pre), ArrayRows.of(updates), **more)
+    return combine(rule_for(name, parameters_for(name, pre, f), pre), ArrayRows.of(updates), **more)
 
 
 @st.composite
@@ -78,7 +78,7 @@ def test_shifting_all_updates_shifts_the_result(name: str, pre: str | None, upda
     if (name, pre) == ("mean-around-median", "nnm"):
         return  # neighbours may become the same: which half is nearer to the middle is then a matter of rounding
     plain, _ = run(name, updates, pre)
-    rule = told(name, pre, 1) | ({"centre": [shift] * updates.shape[1]} if name == "centred-clipping" else {})
+    rule = parameters_for(name, pre, 1) | ({"centre": [shift] * updates.shape[1]} if name == "centred-clipping" else {})
     moved, _ = combine(rule_for(name, rule, pre), ArrayRows.of(updates + shift))
     scale = np.abs(updates).max() + abs(shift)
     np.testing.assert_allclose(moved - shift, plain, atol=1e-8 * scale)
@@ -97,7 +97,7 @@ def test_no_coordinate_leaves_the_range_of_the_updates(name: str, pre: str | Non
 
 @pytest.mark.parametrize("name", ["trimmed-mean", "multi-krum", "mean-around-median"])
 @given(updates=clouds())
-def test_with_nobody_lying_it_is_the_mean(name: str, updates: Matrix) -> None:
+def test_without_liars_it_is_the_mean(name: str, updates: Matrix) -> None:
     plain, _ = run("mean", updates)
     np.testing.assert_array_equal(run(name, updates, f=0)[0], plain)
     mixed, _ = run(name, updates, "nnm", f=0)
@@ -135,7 +135,7 @@ def test_equal_weights_or_trust_are_no_weights(name: str, updates: Matrix, facto
 @pytest.mark.parametrize("name", METHODS)
 @settings(max_examples=20)
 @given(updates=clouds(least=6), data=st.data())
-def test_a_device_nobody_trusts_has_no_say(name: str, pre: str | None, updates: Matrix, data: st.DataObject) -> None:
+def test_a_device_without_trust_has_no_weight(name: str, pre: str | None, updates: Matrix, data: st.DataObject) -> None:
     """Whatever it sends, and however many samples it claims."""
     trust = [0.0, *np.linspace(0.3, 1.0, len(updates) - 1)]
     claim = data.draw(st.floats(0, 1e9))
@@ -184,12 +184,12 @@ def test_chunks_of_any_size_give_the_same(updates: Matrix, cells: int) -> None:
 
 @settings(max_examples=20)
 @given(updates=clouds(least=6))
-def test_everybody_is_either_used_or_set_aside_with_a_reason(updates: Matrix) -> None:
+def test_each_device_is_either_used_or_set_aside_with_a_reason(updates: Matrix) -> None:
     for name in METHODS:
         for pre in PRES:
             _, result = run(name, updates, pre, trust=[0.0] + [1.0] * (len(updates) - 1))
-            told_of = [*result.used, *(item.device for item in result.set_aside)]
-            assert sorted(told_of) == list(range(len(updates))), (name, pre)
+            devices = [*result.used, *(item.device for item in result.set_aside)]
+            assert sorted(devices) == list(range(len(updates))), (name, pre)
             assert all(item.why for item in result.set_aside)
 
 
@@ -234,7 +234,7 @@ def test_memory_does_not_grow_with_the_updates(monkeypatch: pytest.MonkeyPatch) 
 
     for name in METHODS:
         for pre in PRES:
-            rule = rule_for(name, told(name, pre, 10), pre)
+            rule = rule_for(name, parameters_for(name, pre, 10), pre)
             tracemalloc.start()
             run_ = Combination(rule, Made(range(n)))
             for _ in run_.chunks():

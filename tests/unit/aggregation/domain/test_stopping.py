@@ -48,7 +48,7 @@ def test_patience_counts_versions_after_the_best() -> None:
 
 
 @given(SERIES, st.sampled_from(["accuracy", "loss"]))
-def test_the_best_is_the_first_that_nobody_beats(series: dict[int, float], metric: str) -> None:
+def test_the_best_is_the_first_that_no_other_beats(series: dict[int, float], metric: str) -> None:
     stop = Stop(metric, patience=1)
     best = stop.best(series)
     if best is None:
@@ -73,7 +73,7 @@ def test_a_stop_without_sense_is_refused(stop: Stop, why: str) -> None:
         check(stop, measured=True)
 
 
-def test_a_stop_that_nobody_can_measure_is_refused() -> None:
+def test_a_stop_that_no_device_can_measure_is_refused() -> None:
     check(None, measured=False)
     with pytest.raises(BadTask, match="mesh"):
         check(Stop("loss", at=1.0), measured=False)

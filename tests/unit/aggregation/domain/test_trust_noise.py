@@ -30,8 +30,8 @@ TRUST = st.just(0.0) | st.floats(1e-6, 1.0)
 def test_it_is_what_the_planner_says_of_a_member_and_its_head(
     trust: float, calibration: Literal["paper", "exact"], scale: float, shift: float
 ) -> None:
-    told = {"noise_max": 0.5, "trust_threshold": 0.6, "delta": 1e-5, "calibration": calibration}
-    terms = TrustNoise.of({"privacy": told, "topology": {"budget_scale": scale, "budget_shift": shift}})
+    privacy = {"noise_max": 0.5, "trust_threshold": 0.6, "delta": 1e-5, "calibration": calibration}
+    terms = TrustNoise.of({"privacy": privacy, "topology": {"budget_scale": scale, "budget_shift": shift}})
     planner = QualityModel(
         noise_max=0.5,
         trust_threshold=0.6,

@@ -36,7 +36,7 @@ def test_devices_not_drawn_by_lot_are_not_silent() -> None:
     assert asked({"a": "delivered"}, {"a": 50.0, "b": 99.0}, max_devices=1) == {"a", "b"}
 
 
-def test_everybody_is_asked_when_too_few_would_be_left() -> None:
+def test_all_devices_are_asked_when_too_few_would_be_left() -> None:
     assert asked({"a": "delivered", "b": "dropped"}, {"a": 50.0, "b": 0.0}, min_devices=2) == {"a", "b"}
 
 

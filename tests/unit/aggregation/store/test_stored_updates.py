@@ -35,17 +35,17 @@ def stored(folder: Path, divisors: list[float]) -> StoredUpdates:
 
 
 @pytest.mark.parametrize("window", [7 * 50, 7 * 13])
-@pytest.mark.parametrize(("name", "told"), RULES)
+@pytest.mark.parametrize(("name", "parameters"), RULES)
 def test_rules_make_the_same_of_stored_updates_as_of_those_in_memory(
-    name: str, told: dict[str, float], window: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, parameters: dict[str, float], window: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "WINDOW_CELLS", window)
     monkeypatch.setattr(rows_module, "CELLS", 7 * 6)
     divisors = [1.0, 2.0, 1.0, 4.0, 1.0, 1.0, 1.0]
     plain = VALUES.astype(np.float64) / np.array(divisors)[:, None]
     rows = stored(tmp_path, divisors)
-    result, run = combine(rule_for(name, told), rows)
-    expected, again = combine(rule_for(name, told), ArrayRows.of(plain))
+    result, run = combine(rule_for(name, parameters), rows)
+    expected, again = combine(rule_for(name, parameters), ArrayRows.of(plain))
     np.testing.assert_allclose(result, expected, rtol=1e-12)
     assert (run.used, run.set_aside) == (again.used, again.set_aside)
     np.testing.assert_allclose(distances_from(rows, [result]), np.linalg.norm(plain - expected, axis=1), rtol=1e-12)
@@ -61,8 +61,8 @@ def test_updates_within_one_window_are_read_once(tmp_path: Path, monkeypatch: py
         return read(self, digest, start, length)
 
     monkeypatch.setattr(BlobStore, "read", counted)
-    found, _ = combine(rule_for("multi-krum", {"f": 2}), rows)
-    distances_from(rows, [found])
+    result, _ = combine(rule_for("multi-krum", {"f": 2}), rows)
+    distances_from(rows, [result])
     assert set(reads.values()) == {2}, "one for each tensor"
     chosen = rows.only([3, 1]).only([1])
     assert chosen.keys == [rows.keys[1]]

@@ -87,7 +87,7 @@ def test_a_step_has_the_contracts_keys_and_goes_on_from_its_own_state(rule: str)
         ({"surprise": 1}, "invalid_input", "surprise: Extra inputs"),
     ],
 )
-def test_bad_input_is_told_with_its_place(change: dict[str, Any], reason: str, words: str) -> None:
+def test_bad_input_is_refused_with_its_place(change: dict[str, Any], reason: str, words: str) -> None:
     status, result = ask("combine", {"rule": "krum", "updates": THREE, "parameters": {"f": 1}} | change)
     assert status == 2
     assert result["error"]["reason"] == reason
@@ -135,7 +135,7 @@ def test_input_nested_beyond_measure_is_refused_like_any_that_is_no_json() -> No
         ({"mean_change": [1e200, 0]}, "mean_change: the step leaves the range of numbers"),
     ],
 )
-def test_a_bad_step_is_told_with_its_place(change: dict[str, Any], words: str) -> None:
+def test_a_bad_step_is_refused_with_its_place(change: dict[str, Any], words: str) -> None:
     document = {"rule": "fedadam", "model": [1, 2], "mean_change": [0.5, 0.1]} | change
     status, result = ask("step", document)
     assert status == 2, result
