@@ -196,5 +196,5 @@ def test_neighbours_false_values_affect_learning_boundedly() -> None:
         assert (sight.delay[choice.picks].min(axis=1) <= 0.4).all()
         assert math.isfinite(choice.q_value)
         network.learn(Experience(sight, choice.picks, -200.0, lie))
-    with pytest.raises(InvalidInput, match="teaches nothing"):
+    with pytest.raises(InvalidInput, match="is not finite"):
         network.learn(Experience(sight, choice.picks, -200.0, math.nan))

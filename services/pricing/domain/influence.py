@@ -124,7 +124,7 @@ def normalise(
     degree = np.diff(graph.indptr)
     if isolated == "refuse" and (alone := np.flatnonzero(degree == 0)).size:
         raise IsolatedDevice(
-            f"{alone.size} device(s) have no incoming influence, the first is {alone[0]}; add an edge or leave them out"
+            f"device {alone[0]} has no incoming influence ({alone.size} such); give it an edge or leave it out"
         )
     if floor * degree.max(initial=0) > 1.0 + _ROUNDING:
         row = int(np.argmax(degree))

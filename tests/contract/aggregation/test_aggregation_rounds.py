@@ -109,7 +109,7 @@ async def test_late_duplicate_and_foreign_updates_are_answered_properly(service:
     item = await client.get_work("dev_a")
     assert (await client.deliver(item, "dev_a", [1.0, 1.0, 1.0])).outcome == words.RECEPTION_ACCEPTED
     assert (await client.deliver(item, "dev_a", [1.0, 1.0, 1.0])).outcome == words.RECEPTION_REPEATED
-    with pytest.raises(Conflict, match="one a round") as other:
+    with pytest.raises(Conflict, match="send one update a round") as other:
         await client.deliver(item, "dev_a", [2.0, 1.0, 1.0])
     assert other.value.reason == "already_delivered"
     with pytest.raises(PermissionDenied):

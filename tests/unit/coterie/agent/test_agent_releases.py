@@ -206,7 +206,7 @@ def test_joining_without_noise_is_consent_where_no_limit_is_set(
 
 def test_task_with_promised_noise_gets_nothing_raw_when_work_differs(stand_in: StandIn, phone: Phone) -> None:
     agent = phone(None)  # joined as "uniform"
-    with pytest.raises(Declined, match="joined with privacy 'uniform'"):
+    with pytest.raises(Declined, match="joined the task with privacy 'uniform'"):
         agent._bench.prepare(item_of(stand_in, privacy="none"))
 
 

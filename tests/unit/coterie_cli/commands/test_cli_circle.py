@@ -104,7 +104,7 @@ def test_a_key_whose_words_differ_is_not_taken(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("add", "hello"), "no invitation"),
+        (("add", "hello"), "not an invitation"),
         (("remove", "dev_zoe"), "is not in the circle"),
         (("set", "--mode", "open"), "pinned or first-use"),
         (("set", "--company-least", "65"), "company_least"),
