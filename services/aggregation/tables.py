@@ -123,7 +123,7 @@ participations = sa.Table(
     sa.Column("members", sa.JSON, nullable=False),
     sa.Column("replica", sa.String(40), nullable=False, default=""),
     sa.Column("base", sa.Integer, nullable=False, server_default="0"),
-    sa.Column("kept", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("is_stored", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("norm", sa.Double, nullable=False, server_default="0"),
     sa.Column("judged_by", sa.String(40), nullable=False, server_default=""),
     sa.Column("objection", sa.Text, nullable=False, server_default=""),

@@ -150,10 +150,10 @@ async def test_an_open_task_is_open_and_its_inside_is_for_those_who_joined(servi
 
 SENSELESS: list[tuple[dict[str, Any], str]] = [
     ({"join_by": 99, "invited": ["own_a"]}, "not '99'"),
-    ({"join_by": "owners"}, "nobody could join"),
+    ({"join_by": "owners"}, "no device can join"),
     ({"invited": ["own_a"]}, "leave it out of an open task"),
-    ({"join_by": "owners", "invited": ["dev_a"]}, "'dev_a' is no id of owners"),
-    ({"join_by": "devices", "invited": ["dev_a; drop"]}, "is no id of devices"),
+    ({"join_by": "owners", "invited": ["dev_a"]}, "'dev_a' is not an id of owners"),
+    ({"join_by": "devices", "invited": ["dev_a; drop"]}, "is not an id of devices"),
     ({"join_by": "devices", "invited": ["dev_a", "dev_a"]}, "twice"),
     ({"join_by": "devices", "invited": [f"dev_{i}" for i in range(1001)]}, "at most 1000"),
 ]

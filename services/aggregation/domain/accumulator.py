@@ -116,7 +116,7 @@ class Accumulator:
         self.weight_units -= units(weight)
 
     def _add(
-        self, mine: Tensor, theirs: Tensor, read: Read, factor: float, counts: list[int], *, sign: int
+        self, own: Tensor, theirs: Tensor, read: Read, factor: float, counts: list[int], *, sign: int
     ) -> tuple[list[int], float]:
         """Adds (with sign −1 subtracts, with 0 merely looks at) the first `counts[w]` elements of each window.
 
@@ -127,20 +127,20 @@ class Accumulator:
         """
 
         def add(window: int) -> tuple[int, float]:
-            return self._add_window(mine, theirs, read, factor * 2.0**self.scale, window, counts[window], sign)
+            return self._add_window(own, theirs, read, factor * 2.0**self.scale, window, counts[window], sign)
 
         run = map if len(counts) <= 2 else _threads().map
         added = list(run(add, range(len(counts))))
         return [passed for passed, _ in added], math.fsum(squared for _, squared in added)
 
     def _add_window(
-        self, mine: Tensor, theirs: Tensor, read: Read, scaling: float, window: int, count: int, sign: int
+        self, own: Tensor, theirs: Tensor, read: Read, scaling: float, window: int, count: int, sign: int
     ) -> tuple[int, float]:
         dtype, start, squares = DTYPES[theirs.dtype], window * WINDOW, 0.0
         scaled = np.empty(min(CHUNK, count))
         integers = scaled.view(np.int64)
         values = np.frombuffer(read(theirs.start + start * dtype.itemsize, count * dtype.itemsize), dtype)
-        with self._cells.window(mine.offset + start, mine.offset + start + count) as cells:
+        with self._cells.window(own.offset + start, own.offset + start + count) as cells:
             for low in range(0, count, CHUNK):
                 piece, sums = values[low : low + CHUNK], cells[low : low + CHUNK]
                 terms, whole = scaled[: len(piece)], integers[: len(piece)]

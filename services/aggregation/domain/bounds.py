@@ -66,7 +66,7 @@ class Bounds:
     def most_in_buffer(self, size: int, owners: Mapping[str, str], attempt: int = 1) -> int:
         """How many updates of one owner's devices count in an asynchronous step of `size` updates.
 
-        `largest_share` of them, and never fewer than fill the buffer when everybody delivers: whoever is fast would
+        `largest_share` of them, and never fewer than fill the buffer when all devices deliver: one fast owner would
         else make every step alone. A round opened again for lack of others takes as many more with each attempt.
         """
         devices = Counter(owners.values())

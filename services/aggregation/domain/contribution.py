@@ -9,8 +9,8 @@ once the coalition is worth as much as all players). Unlike that paper, every or
 (antithetic: late and early places even out), and the devices after a truncation share what is left of the worth, so
 that the values always sum to the worth of the grand coalition.
 
-Worths are asked for in batches and may be told by somebody far away: an `Inquiry` says what it wants to know next, the
-same whenever it is asked with the same answers.
+An `Inquiry` asks for worths in batches, which a remote evaluator may measure. It is deterministic: the same answers
+lead to the same next batch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Who may join a task: anybody, the devices of some owners, or some devices."""
+"""Who may join a task: any device, the devices of some owners, or some devices."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from coterie.records.enums import JoinBy
@@ -13,7 +14,7 @@ _FORMS = {JoinBy.OWNERS: ("own", "coterie owners list"), JoinBy.DEVICES: ("dev",
 
 
 def check(join_by: JoinBy, invited: Sequence[str]) -> None:
-    """Raises BadTask for an invitation that makes no sense."""
+    """Raise BadTask for an invalid invitation."""
     if join_by is JoinBy.OPEN:
         if invited:
             raise BadTask('invited is for join_by "owners" or "devices"; leave it out of an open task')
@@ -21,15 +22,15 @@ def check(join_by: JoinBy, invited: Sequence[str]) -> None:
     if join_by not in _FORMS:
         raise BadTask(f'join_by must be "open", "owners" or "devices", not {str(join_by)!r}')
     if not invited:
-        raise BadTask(f'join_by "{join_by}" needs the ids of {join_by} in invited, else nobody could join')
+        raise BadTask(f'join_by "{join_by}" needs the ids of {join_by} in invited, else no device can join')
     if len(invited) > MAX_INVITED:
         raise BadTask(f"invited has {len(invited)} ids, at most {MAX_INVITED} are taken; invite owners instead")
     prefix, command = _FORMS[join_by]
     for item in invited:
         if not re.fullmatch(rf"{prefix}_[a-z0-9_]{{1,36}}", item):
-            raise BadTask(f"invited: {item[:40]!r} is no id of {join_by}, which read {prefix}_…; see `{command}`")
-    if len(set(invited)) < len(invited):
-        raise BadTask("invited names somebody twice")
+            raise BadTask(f"invited: {item[:40]!r} is not an id of {join_by} ({prefix}_…); see `{command}`")
+    if repeated := [item for item, times in Counter(invited).items() if times > 1]:
+        raise BadTask(f"invited names {repeated[0]} twice; name each of the {join_by} once")
 
 
 def may_join(join_by: JoinBy, invited: Sequence[str], device_id: str, owner_id: str) -> bool:

@@ -137,7 +137,7 @@ def _place(
         raise BadModel(f"tensor {name!r} must be described by dtype, shape and data_offsets, and nothing else")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in dtypes:
-        given, known = dtype[:20] if isinstance(dtype, str) else "that is no text", ", ".join(dtypes)
+        given, known = dtype[:20] if isinstance(dtype, str) else "that is not a string", ", ".join(dtypes)
         raise BadModel(
             f"tensor {name!r} has dtype {given}; only {known} can be averaged: leave counters out of the model"
         )

@@ -27,9 +27,9 @@ def noised_norm(bound: float, multiplier: float, elements: int) -> float:
 
 
 def usual_norm(norms: Iterable[float]) -> float:
-    """The median of all that are not zero; 0 when all are. Of two, neither is beyond twice their median."""
-    told = [norm for norm in norms if norm > 0.0]
-    return float(np.median(told)) if told else 0.0
+    """Return the median of the norms above zero; 0 for none. Of two, neither is beyond twice their median."""
+    positive = [norm for norm in norms if norm > 0.0]
+    return float(np.median(positive)) if positive else 0.0
 
 
 class Odd(NamedTuple):

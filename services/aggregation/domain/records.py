@@ -125,8 +125,8 @@ class Participation:
     """One device in a round.
 
     `refused` says that an update of an assigned device was refused: it may send another, and ends as rejected without.
-    `base` is the round whose model its update was made from, 0 before it delivers; `kept` says that the update's bytes
-    are stored still.
+    `base` is the round whose model its update was made from, 0 before it delivers; `is_stored`: the update's bytes are
+    still stored.
     `judged_by` is the head whose word alone the state is, although the device's report came in time; `objection` is
     what the device says to that.
     """
@@ -154,7 +154,7 @@ class Participation:
     members: list[dict[str, object]] = field(default_factory=list)
     replica: str = ""
     base: int = 0
-    kept: bool = False
+    is_stored: bool = False
     norm: float = 0.0
     judged_by: str = ""
     objection: str = ""
@@ -178,7 +178,7 @@ class MeasuredTask:
 class Model:
     """A version of one of a task's model lines; version 0 is the initial one.
 
-    `metrics` are means of so many devices' figures of this very version, over so many samples; `evaluated` is what the
+    `metrics` are means of this version's figures over `devices` devices and `samples` samples; `evaluated` is what the
     publisher's evaluator measured, `agreed` what devices of more than half of the owners have, or better. All are empty
     where nothing was measured.
     """
@@ -256,7 +256,7 @@ class ReplayedRound:
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """What a device contributed to so many rounds, in units of the publisher's worth."""
+    """A device's contribution to a number of rounds, in units of the publisher's worth."""
 
     device_id: str
     rounds: int

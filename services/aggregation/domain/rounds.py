@@ -63,8 +63,7 @@ class Standing:
 
 
 def judge(standing: Standing, now: float) -> Verdict:
-    """Closes when full, or when its quorum is met and nobody is left to wait for or the deadline passed; else opens it
-    again, or fails.
+    """Close a full round, or one with its quorum once no device is pending or the deadline passed; else reopen or fail.
 
     A round whose quorum can no longer be met is not kept open until its deadline. What the task's rule cannot bear
     counts as too few: a robust rule never becomes a mean because devices stayed away.
@@ -82,8 +81,8 @@ def judge(standing: Standing, now: float) -> Verdict:
 def missing_of(states: Iterable[ParticipationState]) -> str:
     """Describe why updates are missing: the number of devices by state; empty when none is missing."""
     counts = Counter(states)
-    told = [f"{counts[state]} {words}" for state, words in _MISSING.items() if counts[state]]
-    return f" ({', '.join(told)})" if told else ""
+    parts = [f"{counts[state]} {words}" for state, words in _MISSING.items() if counts[state]]
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def choose_participants(devices: Sequence[str], most: int, seed: int, round_number: int) -> list[str]:
@@ -115,14 +114,14 @@ def conduct_of(
     """(a, b, the worse one's state) of the pairs of which something can be said.
 
     Nothing can be said of a device that declined, or that another left behind; and nothing good unless both delivered.
-    Of two that both failed neither saw the other fail it: a task that nobody can do sets nobody against each other.
+    Of two that both failed neither saw the other fail: an impossible task costs no pair its trust.
     """
-    told = []
+    result = []
     for a, b in pairs:
         both = [states[device] for device in (a, b) if states.get(device) in JUDGED]
         if len(both) == 2 and ParticipationState.DELIVERED not in both:
             continue
         worst = max(both, key=JUDGED.index, default=None)
         if worst is not None and not (worst is ParticipationState.DELIVERED and len(both) < 2):
-            told.append((a, b, worst))
-    return told
+            result.append((a, b, worst))
+    return result

@@ -35,7 +35,7 @@ class SumRules:
         offer_seconds: patience for offers.
         clerk_seconds: patience for counting; None takes half a round, a minute at least.
         cohort_devices: devices in one sum; 0 means one sum.
-        unchecked: whether a sum is taken when some share was told alike by fewer than t clerks.
+        unchecked: whether a sum is taken when fewer than t clerks agree on some share.
         unverified_claims: whether budgets that cannot be checked any more are believed (market).
     """
 

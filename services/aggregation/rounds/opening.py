@@ -18,7 +18,7 @@ from services.aggregation.domain.accumulator import choose_scale
 from services.aggregation.domain.records import Enrolment, Event, Participation, Round, Task
 from services.aggregation.domain.rounds import OUT, choose_participants
 from services.aggregation.domain.rules.choice import choose
-from services.aggregation.domain.rules.weighting import say
+from services.aggregation.domain.rules.weighting import trust_weights
 from services.aggregation.domain.secure_terms import SumRules
 from services.aggregation.domain.sum_sessions import OUT_OF_RANGE
 from services.aggregation.domain.tasks import needed
@@ -130,7 +130,8 @@ class Opener:
         # Devices the publisher knows count whether or not they take part.
         asked = [*chosen, *sorted(set(choice.known) - set(chosen))]
         matrix = await read_matrix(self.clients.trust, asked)
-        result = say(len(asked), matrix, [place for place, device in enumerate(asked) if device in choice.known])
+        known = [place for place, device in enumerate(asked) if device in choice.known]
+        result = trust_weights(len(asked), matrix, known)
         return dict(zip(asked, result.tolist(), strict=True))
 
     async def unreachable(self, device_ids: Sequence[str]) -> set[str]:

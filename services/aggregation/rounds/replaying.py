@@ -71,7 +71,7 @@ def _why_not(task: Task, round_: Round, counted: Sequence[Participation]) -> str
         return f"the round is {round_.state}; it has made no model"
     if any(p.form not in VISIBLE for p in counted):
         return "the server saw no updates: devices mixed among themselves, or their sum was secure"
-    if not all(p.kept for p in counted):
+    if not all(p.is_stored for p in counted):
         retained = task.specification.kept_rounds
         stays = (
             f"the last {retained} rounds keep theirs" if retained else "create the task with keep_rounds to keep them"

@@ -60,15 +60,15 @@ def specification_from(message: pb.TaskSpecification) -> TaskSpecification:
 def _stop_from(message: pb.TaskSpecification) -> Stop | None:
     if not message.HasField("stop"):
         return None
-    told = message.stop
-    return Stop(told.metric, told.at if told.HasField("at") else None, told.patience, told.better)
+    stop = message.stop
+    return Stop(stop.metric, stop.at if stop.HasField("at") else None, stop.patience, stop.better)
 
 
 def specification_to(spec: TaskSpecification) -> pb.TaskSpecification:
-    told = {name: getattr(spec, name) for name in _DEFAULTS}
-    told |= {name: number(getattr(spec, name)) for name in _WORDS}
+    values = {name: getattr(spec, name) for name in _DEFAULTS}
+    values |= {name: number(getattr(spec, name)) for name in _WORDS}
     stop = None if spec.stop is None else pb.Stop(**_values(spec.stop) | {"better": spec.stop.direction})
-    return pb.TaskSpecification(**told, parameters=struct_of(spec.parameters_json), stop=stop)
+    return pb.TaskSpecification(**values, parameters=struct_of(spec.parameters_json), stop=stop)
 
 
 def task(view: TaskView) -> pb.Task:
@@ -157,8 +157,8 @@ def model(record: Model) -> pb.Model:
 
 
 def measurement(record: Measurement) -> pb.Measurement:
-    told = ("device_id", "samples", "metrics", "measured_at")
-    return pb.Measurement(**{name: getattr(record, name) for name in told})
+    names = ("device_id", "samples", "metrics", "measured_at")
+    return pb.Measurement(**{name: getattr(record, name) for name in names})
 
 
 def measured_task(record: MeasuredTask) -> pb.MeasuredTask:

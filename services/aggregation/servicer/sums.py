@@ -71,8 +71,8 @@ class SumsServicer(rpc.SumsServicer):
         return pb.Commits(signatures=await self._sums.commits(_place(request.place), request.device_id))
 
     async def PutAnswer(self, request: pb.PutAnswerRequest, context: Context) -> pb.PutAnswerReply:
-        place, told = _place(request.place), dict(request.digests)
-        wanted = await self._sums.answer(place, request.device_id, request.digest, told, request.signature)
+        place, digests = _place(request.place), dict(request.digests)
+        wanted = await self._sums.answer(place, request.device_id, request.digest, digests, request.signature)
         return pb.PutAnswerReply(wanted=wanted)
 
     async def AdmitShare(self, request: pb.ShareRequest, context: Context) -> pb.AdmitShareReply:

@@ -55,9 +55,10 @@ class TasksServicer(rpc.TasksServicer):
             page, state=word(TaskState, request.state), publisher=request.publisher, name=request.name
         )
         whole = [messages.task(view) for view in result]
-        told = within_bytes(whole, pb.Task.ByteSize)
-        cursor = next_cursor(told, page.limit if len(told) == len(whole) else len(told), lambda task: task.id)
-        return pb.ListTasksReply(tasks=told, next_cursor=cursor)
+        fitting = within_bytes(whole, pb.Task.ByteSize)
+        limit = page.limit if len(fitting) == len(whole) else len(fitting)
+        cursor = next_cursor(fitting, limit, lambda task: task.id)
+        return pb.ListTasksReply(tasks=fitting, next_cursor=cursor)
 
     async def StartTask(self, request: pb.StartTaskRequest, context: Context) -> pb.Task:
         return messages.task(await self._tasks.start(request.task_id))
@@ -66,9 +67,9 @@ class TasksServicer(rpc.TasksServicer):
         return messages.task(await self._tasks.cancel(request.task_id, request.why))
 
     async def Enrol(self, request: pb.EnrolRequest, context: Context) -> pb.Enrolment:
-        told = (request.samples, request.non_iid, request.clerks, request.no_clerk)
+        claims = (request.samples, request.non_iid, request.clerks, request.no_clerk)
         enrolment = await self._tasks.enrol(
-            request.task_id, request.device_id, *told, measures=request.measures, better=request.better
+            request.task_id, request.device_id, *claims, measures=request.measures, better=request.better
         )
         return messages.enrolment(enrolment)
 

@@ -51,7 +51,7 @@ async def next_round(tx: Tx, task_id: str, states: Sequence[RoundState]) -> int:
     """The first round in one of these states that is not valued and whose updates are stored; 0 = none."""
     r, p, c = t.rounds.c, t.participations.c, t.contributions.c
     valued = sa.exists().where(c.task_id == r.task_id, c.round == r.number)
-    stored = sa.exists().where(p.task_id == r.task_id, p.round == r.number, p.kept)
+    stored = sa.exists().where(p.task_id == r.task_id, p.round == r.number, p.is_stored)
     over = r.state.in_(states)
     query = sa.select(sa.func.min(r.number)).where(r.task_id == task_id, over, ~valued, stored)
     return (await tx.execute(query)).scalar() or 0

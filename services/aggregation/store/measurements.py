@@ -70,13 +70,13 @@ async def answered(tx: Tx, task_id: str, version: int, devices: Collection[str])
     return set((await tx.execute(query)).scalars()) & set(devices)
 
 
-async def put_figures(tx: Tx, task_id: str, line: int, version: int, found: Figures) -> None:
-    """Keeps what a version's measurements amount to."""
-    await tx.execute(_place(task_id, line, version).values(**asdict(found)))
+async def put_figures(tx: Tx, task_id: str, line: int, version: int, summary: Figures) -> None:
+    """Store the summary of a version's measurements."""
+    await tx.execute(_place(task_id, line, version).values(**asdict(summary)))
 
 
 async def put_evaluated(tx: Tx, task_id: str, line: int, version: int, metrics: dict[str, float]) -> None:
-    """Keeps what the publisher's evaluator measured of a version, in the place of what it told before."""
+    """Store the evaluator's metrics of a version, replacing its former ones."""
     await tx.execute(_place(task_id, line, version).values(evaluated=metrics))
 
 
@@ -87,7 +87,7 @@ async def find_version(tx: Tx, task_id: str, line: int, version: int) -> Model |
 
 
 async def series(tx: Tx, task_id: str, metric: str) -> dict[int, float]:
-    """A figure of each version that has it: the publisher's where its evaluator told any, else what owners agree on.
+    """A figure of each version that has it: the evaluator's where it reported any, else what owners agree on.
 
     Of several model lines it is the mean; what owners agree on is of all lines already.
     """
@@ -97,14 +97,14 @@ async def series(tx: Tx, task_id: str, metric: str) -> dict[int, float]:
     own = any(metric in row.evaluated for row in rows)
     of_version: dict[int, list[float]] = defaultdict(list)
     for row in rows:
-        told = row.evaluated if own else row.agreed
-        if metric in told:
-            of_version[row.version].append(told[metric])
+        metrics = row.evaluated if own else row.agreed
+        if metric in metrics:
+            of_version[row.version].append(metrics[metric])
     return {version: fmean(values) for version, values in of_version.items()}
 
 
 async def evaluated_like(tx: Tx, publisher: str, digest: str, limit: int) -> dict[str, dict[str, float]]:
-    """Loss and accuracy, as the publisher's evaluator told them, of its newest finished tasks of the same first model.
+    """Loss and accuracy that the publisher's evaluator reported, of its newest finished tasks of the same first model.
 
     Devices' own figures do not count here: plans, weights and pay follow from these.
     """
@@ -117,8 +117,8 @@ async def evaluated_like(tx: Tx, publisher: str, digest: str, limit: int) -> dic
     )
     result: dict[str, dict[str, float]] = {}
     for row in await tx.execute(query):
-        if row.task_id not in result and (told := _whole(row.evaluated)):
-            result[row.task_id] = told
+        if row.task_id not in result and (fitted := _whole(row.evaluated)):
+            result[row.task_id] = fitted
         if len(result) == limit:
             break
     return result
@@ -128,14 +128,14 @@ async def figures_of(tx: Tx, task_ids: Sequence[str]) -> dict[str, dict[str, flo
     """Loss and accuracy of each task's newest version that has both: the evaluator's, else what owners agree on."""
     result: dict[str, dict[str, float]] = {}
     for row in await tx.execute(_NEWEST.where(t.models.c.task_id.in_(task_ids))):
-        if row.task_id not in result and (told := _whole(row.evaluated) or _whole(row.agreed)):
-            result[row.task_id] = told
+        if row.task_id not in result and (fitted := _whole(row.evaluated) or _whole(row.agreed)):
+            result[row.task_id] = fitted
     return result
 
 
-def _whole(told: Mapping[str, float]) -> dict[str, float]:
-    """Loss and accuracy, where both are told."""
-    return {name: float(told[name]) for name in _FITTED} if all(name in told for name in _FITTED) else {}
+def _whole(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return loss and accuracy where both are present."""
+    return {name: float(metrics[name]) for name in _FITTED} if all(name in metrics for name in _FITTED) else {}
 
 
 def _place(task_id: str, line: int, version: int) -> sa.Update:

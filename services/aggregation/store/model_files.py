@@ -50,7 +50,7 @@ class ModelFiles:
                 if not np.isfinite(values).all():
                     raise BadModel(
                         f"tensor {tensor.name!r} holds NaN or infinity; a task cannot start from it: train or "
-                        "initialise the model anew, or leave the tensor out"
+                        "initialise the model again, or leave the tensor out"
                     )
 
     def header(self, digest: str, layout: Layout) -> bytes:

@@ -42,7 +42,7 @@ def _in_use() -> sa.CompoundSelect[Any]:
     open_updates = (
         sa.select(p.c.digest)
         .join(r, sa.and_(r.c.task_id == p.c.task_id, r.c.number == p.c.round))
-        .where(p.c.digest.in_(wanted), sa.or_(p.c.kept, r.c.state.in_((RoundState.OPEN, RoundState.CLOSING))))
+        .where(p.c.digest.in_(wanted), sa.or_(p.c.is_stored, r.c.state.in_((RoundState.OPEN, RoundState.CLOSING))))
     )
     others = (t.models, t.uploads, t.letters, t.partials)
     return open_updates.union(*(sa.select(other.c.digest).where(other.c.digest.in_(wanted)) for other in others))
@@ -84,7 +84,7 @@ async def add_models(tx: Tx, models: Sequence[Model]) -> None:
 
 
 def state_line(line: int) -> int:
-    """The line that holds what a server optimiser remembers for a model line: lines below 0 are nobody's to ask for."""
+    """The line that holds what a server optimiser remembers for a model line: no caller may read lines below 0."""
     return -1 - line
 
 

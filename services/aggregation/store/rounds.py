@@ -28,14 +28,14 @@ _ROUND = _ROUNDS.where(t.rounds.c.task_id == sa.bindparam("p_task"), t.rounds.c.
 _ADD_ROUND, _ADD_PARTICIPATIONS = t.rounds.insert(), t.participations.insert()
 _ROUND_LOCKED = _ROUND.with_for_update()
 _IN_ROUND = (t.participations.c.task_id == sa.bindparam("p_task"), t.participations.c.round == sa.bindparam("p_round"))
-_EVERYBODY = _PARTICIPATIONS.where(*_IN_ROUND).order_by(t.participations.c.device_id)
+_ALL_IN_ROUND = _PARTICIPATIONS.where(*_IN_ROUND).order_by(t.participations.c.device_id)
 _STANDING = (
     sa.select(t.participations.c.device_id, t.participations.c.state, t.participations.c.digest)
     .where(*_IN_ROUND, t.participations.c.device_id.in_(sa.bindparam("devices", expanding=True)))
     .with_for_update()
 )
 _DIGESTS = sa.select(t.participations.c.digest).where(*_IN_ROUND, t.participations.c.digest != "")
-_GIVE_UP = t.participations.update().where(*_IN_ROUND, t.participations.c.digest != "").values(kept=False)
+_GIVE_UP = t.participations.update().where(*_IN_ROUND, t.participations.c.digest != "").values(is_stored=False)
 _FORGET_WORK = t.participations.update().where(*_IN_ROUND, t.participations.c.work != b"").values(work=b"")
 _LEND = (
     t.rounds.update()
@@ -119,12 +119,12 @@ async def lend(tx: Tx, held: Round, fresh: Round) -> bool:
 
 
 async def abandon_round(tx: Tx, task_id: str, number: int, now: float) -> None:
-    """Fails a round that is not done; what was delivered in it is needed no more."""
+    """Fails a round that is not done; its updates may be deleted."""
     r, p = t.rounds.c, t.participations
     place = (r.task_id == task_id, r.number == number, r.state.in_(UNDER_WAY))
     failed = await tx.execute(t.rounds.update().where(*place).values(state=RoundState.FAILED, done_at=now))
     if failed.rowcount:
-        await tx.execute(p.update().where(p.c.task_id == task_id, p.c.round == number).values(kept=False))
+        await tx.execute(p.update().where(p.c.task_id == task_id, p.c.round == number).values(is_stored=False))
 
 
 async def count_participations(tx: Tx, task_id: str, numbers: Sequence[int]) -> dict[int, tuple[int, int, int]]:
@@ -150,7 +150,7 @@ async def delivered_by_owner(tx: Tx, task_id: str, number: int) -> Counter[str]:
 
 async def list_participations(tx: Tx, task_id: str, number: int) -> list[Participation]:
     """Return the participations of a round by device id."""
-    return await fetch_all(tx, _EVERYBODY, Participation, {"p_task": task_id, "p_round": number})
+    return await fetch_all(tx, _ALL_IN_ROUND, Participation, {"p_task": task_id, "p_round": number})
 
 
 async def standings(tx: Tx, task_id: str, number: int) -> dict[str, ParticipationState]:
@@ -220,7 +220,7 @@ async def deliver(tx: Tx, deliveries: Sequence[Delivery], *, replica: str, now: 
             "members": list(d.members),
             "replica": replica,
             "base": d.base or d.round,
-            "kept": True,
+            "is_stored": True,
             "norm": d.norm,
         }
         for d in deliveries
@@ -271,9 +271,9 @@ async def release(tx: Tx, task_id: str, number: int) -> set[str]:
 
 
 async def given_up(tx: Tx, task_id: str, number: int) -> set[str]:
-    """Digests of a round's updates that are kept no longer."""
+    """Digests of a round's updates that are no longer stored."""
     p = t.participations.c
-    where = (p.task_id == task_id, p.round == number, p.digest != "", sa.not_(p.kept))
+    where = (p.task_id == task_id, p.round == number, p.digest != "", sa.not_(p.is_stored))
     return set((await tx.execute(sa.select(p.digest).where(*where))).scalars())
 
 
@@ -310,8 +310,8 @@ async def decline(tx: Tx, task_id: str, number: int, device_id: str, note: str) 
     if present is not ParticipationState.ASSIGNED:
         return present
     state = ParticipationState.REJECTED if standing.refused else ParticipationState.DECLINED
-    told = standing.note if standing.refused else note
-    await tx.execute(p.update().where(*place).values(state=state, note=told))
+    reason = standing.note if standing.refused else note
+    await tx.execute(p.update().where(*place).values(state=state, note=reason))
     return state
 
 

@@ -134,7 +134,7 @@ class EvaluationUseCases:
             known = await contributions.list_worths(tx, task.id, number)
             secure = task.specification.has_secure_sums
             sums = (await sum_sessions.latest_sessions(tx, task.id, number)).values() if secure else ()
-        if round_ is None or not current or not any(p.kept for p in participations):
+        if round_ is None or not current or not any(p.is_stored for p in participations):
             raise WrongTaskState(f"round {number} of {task.id} has no stored updates to value")
         evaluations = ContributionParameters.of(task.specification.parameters).evaluations
         base = (current[0].digest, current[0].size_bytes)

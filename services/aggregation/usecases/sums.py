@@ -92,14 +92,14 @@ class SumUseCases:
         return result, pause
 
     async def _duty(self, tx: Tx, session: SumSession, member: CommitteeMember) -> DutyKind | None:
-        """A clerk's duty in one session; what the others said is read where it matters, while their sum is counted."""
+        """A clerk's duty in one session; reads the other members only while their sum is counted."""
         now = self._clock.now()
         if session.state is not SumState.COUNTING:
             return duty_of(session, member, (), {}, now=now, patience=0.0)
-        everybody = await sum_sessions.list_members(tx, member.place)
+        committee = await sum_sessions.list_members(tx, member.place)
         shares = await sum_sessions.list_shares(tx, member.place)
         patience = await self._patience(tx, member.task_id)
-        return duty_of(session, member, everybody, shares, now=now, patience=patience * SHARE_PATIENCE)
+        return duty_of(session, member, committee, shares, now=now, patience=patience * SHARE_PATIENCE)
 
     async def _patience(self, tx: Tx, task_id: str) -> float:
         task = await tasks.find_task(tx, task_id)
@@ -189,10 +189,10 @@ class SumUseCases:
             if member.commit_signature and member.checked_list == candidates:
                 return  # it has agreed: what it says now of others is too late
             known = {item.device for item in session.listed}
-            said = {device for device in ready if device in known}
-            wrong = {device: kind for device, kind in faults.items() if device in known - said}
+            confirmed = {device for device in ready if device in known}
+            wrong = {device: kind for device, kind in faults.items() if device in known - confirmed}
             await sum_sessions.change_member(
-                tx, place, device_id, checked_list=candidates, ready=sorted(said, key=str.encode), faults=wrong
+                tx, place, device_id, checked_list=candidates, ready=sorted(confirmed, key=str.encode), faults=wrong
             )
             members = await sum_sessions.list_members(tx, place)
         if sum(item.checked_list == candidates for item in members) >= session.read_terms.quorum:
@@ -222,11 +222,11 @@ class SumUseCases:
             _check_survivors(session, digest)
             members = await sum_sessions.list_members(tx, place)
             _check_answer(session.read_terms, member, members, bytes.fromhex(digest), digests, signature)
-            told = {str(share): digests[share] for share in sorted(digests)}
-            if member.answer and member.answer != told:
-                raise ConflictingCommit("this clerk has told other sums of its shares before")
-            await sum_sessions.change_member(tx, place, device_id, answer=told)
-            member = replace(member, answer=told)
+            reported = {str(share): digests[share] for share in sorted(digests)}
+            if member.answer and member.answer != reported:
+                raise ConflictingCommit("this clerk has already sent different sums of its shares")
+            await sum_sessions.change_member(tx, place, device_id, answer=reported)
+            member = replace(member, answer=reported)
             members = [member if item.device_id == device_id else item for item in members]
             wanted = await self._want(tx, session.read_terms, member, members)
         if is_answered(votes_of(session.read_terms, members), members):
@@ -295,7 +295,7 @@ async def _find(
 
 
 def _stranger(device_id: str) -> NotAClerk:
-    return NotAClerk(f"device {device_id} is no clerk of this sum; ask for duties to see of which it is")
+    return NotAClerk(f"device {device_id} is not a clerk of this sum; ask for duties to see its own sums")
 
 
 def _counting(session: SumSession) -> SumSession:
@@ -325,8 +325,8 @@ def _check_answer(
         raise SumOver("too few clerks have agreed yet; ask for duties again")
     if not is_whole_answer(member.position, digests, len(terms.clerks), terms.threshold):
         raise BadAnswer("a clerk tells the sums of exactly the shares it holds")
-    told = {share: bytes.fromhex(digest) for share, digest in digests.items()}
-    message = answer_message(terms.digest, survivors, told)
+    sums = {share: bytes.fromhex(digest) for share, digest in digests.items()}
+    message = answer_message(terms.digest, survivors, sums)
     if not signed_by(bytes.fromhex(member.signing_key), message, bytes.fromhex(signature)):
         raise BadAnswer("the answer is not signed by this clerk for these survivors")
 

@@ -14,7 +14,7 @@ from services.kit.runtime import whatif
 
 
 class Input(whatif.Input):
-    """sigma alone; or base, with words (16 hexadecimal digits, or 32 with the further word) and values to be told."""
+    """sigma alone; or base, with words (16 hexadecimal digits, or 32 with the further word) and values to look up."""
 
     sigma: float | None = None
     base: float | None = Field(default=None, gt=0, le=MOST_BASE)

@@ -22,7 +22,7 @@ from services.aggregation.domain.rules.combining import Combination
 from services.aggregation.domain.rules.geometry import Gram
 from services.aggregation.domain.rules.mixing import Neighbours
 from services.aggregation.domain.rules.rows import ArrayRows
-from services.aggregation.domain.rules.weighting import say
+from services.aggregation.domain.rules.weighting import trust_weights
 
 DEVICES = 20
 SOCIETY, SYBILS = 100, 60
@@ -97,7 +97,7 @@ def run_with_sybils(setting: Setting, rule: str, attack: str, seed: int) -> floa
         for _ in range(int(0.02 * len(edges)))
     ]
     a, b, trust = zip(*edges, strict=True)
-    weights = say(SOCIETY, _Pairs(np.array(a), np.array(b), np.array(trust)), [0, 1, 2]).tolist()
+    weights = trust_weights(SOCIETY, _Pairs(np.array(a), np.array(b), np.array(trust)), [0, 1, 2]).tolist()
     crowd = Crowd(setting, honest_devices, seed)
     parameters: dict[str, Any] = {"share": 0.2} if "trimmed" in rule else {}
     parameters |= {"radius": setting.radius, "iterations": 3} if "clipping" in rule else {}

@@ -17,7 +17,7 @@ from services.aggregation.errors import BadRule
 
 @dataclass(frozen=True, slots=True)
 class CentredClipping:
-    """v ← v + Σ wᵢ·(xᵢ − v)·min(1, radius / ‖xᵢ − v‖) / Σ wᵢ, so many times, from v = centre.
+    """v ← v + Σ wᵢ·(xᵢ − v)·min(1, radius / ‖xᵢ − v‖) / Σ wᵢ, `iterations` times, from v = centre.
 
     Each v is the centre and a mixture of what lies between it and the updates, so only the shares are kept.
     """

@@ -41,7 +41,7 @@ class Krum:
         """None: see `Linear`."""
 
     def judge(self, cloud: Cloud) -> Mixture:
-        """Who is taken, and why the others are not."""
+        """Return the shares of the selected updates, and why the others are excluded."""
         result = scores(cloud.gram.squared_distances(), self.f)
         best = np.lexsort((cloud.precedence, -cloud.weights, result))
         taken = best[: cloud.count - self.f] if self.several else best[:1]
@@ -49,10 +49,10 @@ class Krum:
         shares[taken] = cloud.weights[taken] if self.several else 1.0
         return Mixture(shares, {int(i): self._why(result, int(i), int(best[0])) for i in best[len(taken) :]})
 
-    def _why(self, found: Vector, point: int, best: int) -> str:
-        told = f"its mean squared distance to the nearest others is {found[point]:.6g}"
+    def _why(self, values: Vector, point: int, best: int) -> str:
+        reason = f"its mean squared distance to the nearest others is {values[point]:.6g}"
         if self.several:
-            return f"{told}, among the {self.f} highest"
-        if found[point] == found[best]:
-            return f"{told}, as low as that of the one taken, which comes first"
-        return f"{told}, the lowest is {found[best]:.6g}"
+            return f"{reason}, among the {self.f} highest"
+        if values[point] == values[best]:
+            return f"{reason}, as low as that of the one taken, which comes first"
+        return f"{reason}, the lowest is {values[best]:.6g}"

@@ -72,7 +72,7 @@ class TrimmedShare:
     """The mean of each coordinate without the lowest and the highest values that hold `share` of all weight each.
 
     A value on the edge counts with the part of its weight that lies inside. Without weights, share = f/n is `f`
-    devices. Unlike leaving out heads, many devices of little weight push nobody else out.
+    devices. Unlike leaving out heads, many devices of little weight push no other device out.
     """
 
     share: float

@@ -1,7 +1,7 @@
 """How much each device's update may weigh: its weight, at most the trust the others give it.
 
-A device earns its say: claiming many samples, or joining under many names, gives no more weight than the others' trust
-in each of those names. A device without any trust has weight 0 and is excluded before any rule counts devices.
+A device earns its weight: claiming many samples, or joining under many names, gives no more than the others' trust in
+each of those names. A device without any trust has weight 0 and is excluded before any rule counts devices.
 
 Many names can also trust each other. What helps against that are a few devices the publisher knows: trust then counts
 as far as it reaches from them. Q. Cao, M. Sirivianos, X. Yang, T. Pregueiro, "Aiding the detection of fake accounts in
@@ -17,7 +17,7 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-import scipy  # its parts come when they are first used
+import scipy  # loads its submodules on first use
 
 from services.aggregation.domain.rules.rows import Vector
 from services.aggregation.errors import BadWeights
@@ -31,15 +31,15 @@ class Ties(Protocol):
 
     @property
     def rows(self) -> npt.NDArray[np.int64]:
-        """The one's place."""
+        """Position of the first device of each pair."""
 
     @property
     def columns(self) -> npt.NDArray[np.int64]:
-        """The other's."""
+        """Position of the second."""
 
     @property
     def trust(self) -> Vector:
-        """Their trust, from 0 to 1."""
+        """Trust of each pair, from 0 to 1."""
 
 
 def effective(count: int, weights: Sequence[float] | None, trust: Sequence[float] | None) -> Vector:
@@ -56,15 +56,16 @@ def effective(count: int, weights: Sequence[float] | None, trust: Sequence[float
         result = np.minimum(result, np.asarray(trust, np.float64))
     if not (result > 0).any():
         place = "weights" if trust is None else "trust"
-        raise BadWeights(f"{place}: nobody has a weight above 0; give at least one device weight and trust")
+        raise BadWeights(f"{place}: no device has a weight above 0; give at least one device weight and trust")
     return result
 
 
-def say(size: int, ties: Ties, known: Sequence[int] = ()) -> Vector:
-    """How much each of `size` devices may weigh, from 0 to 1, by their trust in each other.
+def trust_weights(size: int, ties: Ties, known: Sequence[int] = ()) -> Vector:
+    """Return the largest weight of each of `size` devices, from 0 to 1, by their trust in each other.
 
-    With `known` devices, how likely a short walk along trust from these ends at a device, for its degree, as a share of
-    what is usual where the walk goes; known devices have a say of 1. Without, the mean of the others' trust in it.
+    With `known` devices: the probability that a short walk along trust from these ends at a device, divided by its
+    degree, as a share of the usual value where the walk goes; known devices have weight 1.
+    Without: the mean of the others' trust in it.
     """
     if size == 1:
         return np.ones(1)
@@ -98,7 +99,7 @@ def relative(weights: Sequence[float]) -> list[float]:
 
 
 def why_weightless(device: int, trust: Sequence[float] | None) -> str:
-    """Why a device of weight 0 is set aside."""
+    """Return why a device of weight 0 is excluded."""
     return "the others give it no trust" if trust is not None and trust[device] == 0 else "its weight is 0"
 
 

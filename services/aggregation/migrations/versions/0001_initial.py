@@ -130,7 +130,7 @@ def upgrade() -> None:
         sa.Column("members", sa.JSON(), nullable=False),
         sa.Column("replica", sa.String(length=40), nullable=False),
         sa.Column("base", sa.Integer(), server_default="0", nullable=False),
-        sa.Column("kept", sa.Boolean(), server_default=sa.false(), nullable=False),
+        sa.Column("is_stored", sa.Boolean(), server_default=sa.false(), nullable=False),
         sa.Column("norm", sa.Double(), server_default="0", nullable=False),
         sa.Column("judged_by", sa.String(length=40), server_default="", nullable=False),
         sa.Column("objection", sa.Text(), server_default="", nullable=False),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from services.aggregation.domain.rules.outlying import DISTANCE, distances_from, is_outlying, multiples
 from services.aggregation.domain.rules.rows import ArrayRows
-from services.aggregation.domain.rules.weighting import say
+from services.aggregation.domain.rules.weighting import trust_weights
 
 
 @dataclass(frozen=True)
@@ -30,22 +30,22 @@ def pairs(edges: list[tuple[int, int, float]]) -> Pairs:
 
 def test_without_known_devices_it_is_the_mean_of_the_others_trust() -> None:
     ties = pairs([(0, 1, 0.8), (0, 2, 0.4), (1, 2, 0.2)])
-    assert say(4, ties) == pytest.approx([1.2 / 3, 1.0 / 3, 0.6 / 3, 0.0])
-    assert say(1, pairs([])).tolist() == [1.0]
-    assert say(3, pairs([])).tolist() == [0.0, 0.0, 0.0]
+    assert trust_weights(4, ties) == pytest.approx([1.2 / 3, 1.0 / 3, 0.6 / 3, 0.0])
+    assert trust_weights(1, pairs([])).tolist() == [1.0]
+    assert trust_weights(3, pairs([])).tolist() == [0.0, 0.0, 0.0]
 
 
 def test_a_walk_by_hand() -> None:
     """A line 0 – 1 – 2 of trust 1, 0 known: two steps end at 0 or 2, half each; 2 has degree 1, so rank ½, as 0."""
-    result = say(3, pairs([(0, 1, 1.0), (1, 2, 1.0)]), [0])
+    result = trust_weights(3, pairs([(0, 1, 1.0), (1, 2, 1.0)]), [0])
     assert result.tolist() == [1.0, 0.0, 1.0]
 
 
 def test_a_device_without_ties_to_those_known_has_no_say() -> None:
-    result = say(5, pairs([(0, 1, 1.0), (0, 2, 1.0), (1, 2, 1.0), (3, 4, 1.0)]), [0])
+    result = trust_weights(5, pairs([(0, 1, 1.0), (0, 2, 1.0), (1, 2, 1.0), (3, 4, 1.0)]), [0])
     assert result[:3].min() > 0
     assert result[3:].tolist() == [0.0, 0.0]
-    assert say(3, pairs([(1, 2, 1.0)]), [0]).tolist() == [1.0, 0.0, 0.0]
+    assert trust_weights(3, pairs([(1, 2, 1.0)]), [0]).tolist() == [1.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -61,9 +61,9 @@ def test_three_sybils_for_every_two_honest_devices_get_little_say(seed: int) -> 
     attack = max(1, int(0.02 * len(edges)))
     edges += [(int(rng.integers(40)), int(rng.integers(40, 100)), 0.9) for _ in range(attack)]
     ties = pairs(edges)
-    without = say(100, ties)
+    without = trust_weights(100, ties)
     assert without[40:].sum() > without[:40].sum()
-    known = say(100, ties, [0, 13, 26])
+    known = trust_weights(100, ties, [0, 13, 26])
     assert known[40:].sum() < known[:40].sum() / 2
     assert np.median(known[:40]) > 0.5
 
@@ -73,11 +73,11 @@ def test_say_is_from_0_to_1_and_follows_devices_when_they_are_renamed(size: int,
     rng = np.random.default_rng(seed)
     edges = [(a, b, float(rng.uniform())) for a in range(size) for b in range(a) if rng.uniform() < 0.5]
     known = [0]
-    result = say(size, pairs(edges), known)
+    result = trust_weights(size, pairs(edges), known)
     assert ((result >= 0) & (result <= 1)).all()
     order = rng.permutation(size)
     place = np.argsort(order)
-    renamed = say(size, pairs([(int(place[a]), int(place[b]), t) for a, b, t in edges]), [int(place[0])])
+    renamed = trust_weights(size, pairs([(int(place[a]), int(place[b]), t) for a, b, t in edges]), [int(place[0])])
     np.testing.assert_allclose(renamed, result[order], atol=1e-9)
 
 

@@ -260,7 +260,7 @@ def test_what_cannot_be_combined_is_refused_with_its_place() -> None:
         run("mean", four, trust=[1, 1.5, 1, 1])
     with pytest.raises(BadWeights, match=r"weights: 3 numbers for 4 updates"):
         run("mean", four, weights=[1, 1, 1])
-    with pytest.raises(BadWeights, match="nobody has a weight above 0"):
+    with pytest.raises(BadWeights, match="no device has a weight above 0"):
         run("mean", four, weights=[0, 0, 0, 0])
     with pytest.raises(BadUpdates, match="there are none"):
         run("mean", np.zeros((0, 3)))
