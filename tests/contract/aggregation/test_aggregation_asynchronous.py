@@ -75,7 +75,7 @@ async def test_a_full_buffer_steps_and_slow_work_counts_in_a_later_one(service: 
     assert (await client.deliver(slow, "dev_c", [9.0, 0.0, 0.0])).outcome == words.RECEPTION_REPEATED
 
 
-async def test_work_that_is_too_stale_is_told_so_once_in_log_and_never_counted(service: ServiceFixture) -> None:
+async def test_too_stale_work_is_logged_once_and_never_counted(service: ServiceFixture) -> None:
     client = await service.start()
     task = await client.create(["dev_a", "dev_b"], rounds=4, **asynchronous(1, buffering={"staleness_limit": 1}))
     await client.start_task(task.id)

@@ -233,7 +233,7 @@ async def test_beside_noise_only_public_figures_are_taken(service: ServiceFixtur
     assert dict((await measured(client, PUBLISHER, task.id, 0))["dev_a"].metrics) == {"accuracy": 0.5}
 
 
-async def test_tasks_are_told_as_measured_runs(service: ServiceFixture) -> None:
+async def test_finished_tasks_are_listed_as_measured_runs(service: ServiceFixture) -> None:
     """γ up to the default of 1: (0.4 + 1 + 1)/3; figures of the newest version, the evaluator's before the devices'."""
     client = await service.start()
     axes: dict[str, Any] = {
