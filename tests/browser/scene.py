@@ -22,7 +22,7 @@ from coterie.client import Platform
 from coterie.privacy.ledger import Limit
 from coterie.privacy.spending import BEYOND_LIMIT
 from coterie_cli.processes import die_with_parent, free_ports
-from tests.e2e.real_platform import PATIENT, ROOT, RealPlatform, model
+from tests.e2e.real_platform import ROOT, RealPlatform, model
 from tests.e2e.test_e2e_clusters import Scripted, change
 
 MILLION = 1_000_000
@@ -104,8 +104,8 @@ class Scene:
         self._meet()
         self.publisher_key, self.publisher_id = self._publisher("library")
         self.rival_key, _ = self._publisher("rival")
-        self.publisher = Platform(platform.processes.url, self.publisher_key, cache=platform.cache, backoff=PATIENT)
-        self.rival = Platform(platform.processes.url, self.rival_key, cache=platform.cache, backoff=PATIENT)
+        self.publisher = platform.connect(self.publisher_key)
+        self.rival = platform.connect(self.rival_key)
 
     def _meet(self) -> None:
         pairs = [*combinations(FRIENDS, 2), ("grace-phone", "hedy-watch"), ("hedy-watch", LIAR)]

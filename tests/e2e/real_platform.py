@@ -36,19 +36,25 @@ class RealPlatform:
         self.processes = PlatformProcesses.on_free_ports(folder / "platform", environment)
         self.devices: dict[str, subprocess.Popen[bytes]] = {}
         self._homes: dict[str, Path] = {}
+        self._clients: list[Platform] = []
 
     def start(self) -> None:
         """Starts every service and connects an admin."""
         self.processes.start(wait_seconds=120.0)
         self.cache = BlobCache(self.folder / "cache")
-        self.admin = Platform(self.processes.url, self.processes.admin_key(), cache=self.cache, backoff=PATIENT)
+        self.admin = self.connect(self.processes.admin_key())
+
+    def connect(self, api_key: str) -> Platform:
+        """Return a client with this key; it closes with the platform."""
+        self._clients.append(Platform(self.processes.url, api_key, cache=self.cache, backoff=PATIENT))
+        return self._clients[-1]
 
     def stop(self) -> None:
         """Stops devices and services."""
         for name in list(self.devices):
             self.kill_device(name)
-        if hasattr(self, "admin"):
-            self.admin.close()
+        for client in self._clients:
+            client.close()
         self.processes.stop()
 
     def kill(self, service: str) -> None:

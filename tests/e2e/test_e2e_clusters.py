@@ -27,7 +27,7 @@ from coterie.records import Participation, Task
 from coterie.strategies.clusters import Clusters
 from coterie.strategies.context import RoundContext
 from services.topology.domain.quality import QualityModel
-from tests.e2e.real_platform import PATIENT, ROOT, SHAPES, RealPlatform, model
+from tests.e2e.real_platform import ROOT, SHAPES, RealPlatform, model
 
 OPEN_LIMIT = Limit(1e6, 1e-5, "device", allow_raw=True)
 TOGETHER, ALONE = 49.15085508930, 32.36864570571
@@ -100,7 +100,7 @@ class Society:
         self.faults: list[BaseException] = []
         platform.meet(*((self.homes[a], self.homes[b]) for a, b in ties))
         made = platform.admin.create_key("publisher", f"publisher {label}")
-        self.publisher = Platform(platform.processes.url, made.api_key, cache=platform.cache, backoff=PATIENT)
+        self.publisher = platform.connect(made.api_key)
         platform.admin.deposit(self.publisher.me().subject, 2000 * MILLION, key="opening")
 
     def id(self, name: str) -> str:
