@@ -163,7 +163,7 @@ def test_an_invalid_graph_is_refused(weights: Matrix, match: str) -> None:
 
 def test_an_isolated_device_is_refused_unless_kept() -> None:
     weights = np.array([[0, 1], [0, 0.0]])
-    with pytest.raises(IsolatedDevice, match="the first is 1"):
+    with pytest.raises(IsolatedDevice, match="device 1 has no incoming influence"):
         normalise(weights)
     assert normalise(weights, isolated="keep").toarray().tolist() == [[0, 1], [0, 0]]
 

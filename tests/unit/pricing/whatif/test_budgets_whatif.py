@@ -170,7 +170,7 @@ def test_one_device_whose_accuracy_does_not_count_may_set_the_edge() -> None:
         ({"influence": [[0, "nan"], [1, 0]]}, "finite"),
         ({"influence": [[1, 1], [1, 0]]}, "itself"),
         ({"influence": [[0]]}, "no incoming influence"),
-        ({"influence": [[0, 1], [0, 0]]}, "the first is 1"),
+        ({"influence": [[0, 1], [0, 0]]}, "device 1 has no incoming influence"),
         ({"edges": [[0, 3, 1]], "devices": 3}, "ids run from 0 to 2"),
         ({"edges": [[-1, 0, 1]], "devices": 3}, "ids run"),
         ({"edges": [[0, 1]], "devices": 2}, "edges.0"),
