@@ -1,11 +1,11 @@
-"""The agent: joins tasks and does their work, round after round, through restarts of the platform and its own.
+"""The device agent: joins tasks and works on their rounds, through restarts of the platform and the device.
 
     agent = Agent.register(url, token, name="kitchen-phone", home="kitchen", model=module, data=dataset)
     agent.join("digits")
     agent.run()
 
-Before an update is sent it is stored, so a device that is killed sends the same bytes when it comes back. Whatever the
-platform does meanwhile (restart, drain, answer late), the agent asks again with back-off and jitter.
+The agent stores an update before it sends it, so a device that is killed sends the same bytes when it restarts. While
+the platform restarts, drains or answers late, the agent retries with back-off and jitter.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Downloaded models by their SHA-256, one folder for all devices of a machine: a model is fetched once.
+"""Cache of downloaded models by their SHA-256: one folder for all devices of a machine.
 
-A file appears under its digest only when it is whole and its bytes have that digest. The folder is kept below a size by
-dropping what was used longest ago.
+A file appears under its digest only when it is complete and its bytes have that digest. The cache evicts the least
+recently used files to stay below its size limit.
 """
 
 from __future__ import annotations

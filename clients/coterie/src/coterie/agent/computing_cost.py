@@ -1,9 +1,9 @@
-"""What a round's computing costs this device: measured on it, priced by its owner, never sent.
+"""The cost of a round's computing on this device: measured locally, priced by the owner, never sent.
 
 [MPPFL] Multi-Hop Privacy Propagation for Differentially Private Federated Learning in Social Networks, section 2.4:
-C = κξfDL for ξ cycles a sample, a clock of f, D samples and L passes over them. Cycles are processor time times the
-clock's frequency; energy is what the system counts (Linux's powercap, where it may be read), shared by processor time,
-and κ′ξf²DL joules where it counts none. An owner prices it by κ, or by the joule.
+C = κξfDL for ξ cycles per sample, a clock of f, D samples and L passes over them. Cycles are processor time times the
+clock's frequency. Energy comes from the system's counter (Linux powercap, where readable), shared by processor time,
+or is estimated as κ′ξf²DL joules. The owner prices computing by κ or by the joule.
 """
 
 from __future__ import annotations

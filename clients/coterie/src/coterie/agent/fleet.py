@@ -1,10 +1,10 @@
-"""Many devices in one process, each a whole agent: own keys, circle, ledger, letters and noise, over real REST.
+"""Many devices in one process, each a complete agent with its own keys, circle, ledger, letters and noise, over REST.
 
     fleet = Fleet.register(url, token, [learner(number) for number in range(200)], folder="simulated")
     fleet.join("digits")
     print(fleet.run())
 
-Nothing is done otherwise than by agents apart; they only share a process, and so take turns at training.
+The agents behave exactly as in separate processes, except that they take turns at training.
 """
 
 from __future__ import annotations

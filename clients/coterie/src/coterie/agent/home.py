@@ -1,17 +1,17 @@
-"""A device's folder: its keys, who it is, what it has prepared to send, and its privacy ledger. Mode 0600 throughout.
+"""A device's folder: keys, identity, prepared updates and the privacy ledger. All files have mode 0600.
 
 keys.json       signing and sealing keys (`coterie.protocol.keys`)
 device.json     id, name, platform and API key
-ledger.db       what was given away (`coterie.privacy.ledger`)
-ledger.count    how many releases that were, to know an old ledger when it is put back
-circle.json     whom the owner knows, and what it asks of sums; optional (`coterie.secure_sums.circle`)
-browsers/       browsers of the owner whose signed decisions it believes (`coterie.agent.pairing`)
-approved.json   tasks the owner approved in one of them; optional
-private.json    what the owner keeps to itself, such as costs; optional
-joined/         what each task said when the device joined it
-clerk.db        what it keeps as a clerk of secure sums (`coterie.secure_sums.committee_store`)
-outbox/         updates prepared and not yet known to have arrived
-tasks/<task>/   what a strategy carries from round to round
+ledger.db       privacy charges (`coterie.privacy.ledger`)
+ledger.count    number of releases, which detects an old ledger that was put back
+circle.json     the owner's trusted devices and requirements for secure sums; optional (`coterie.secure_sums.circle`)
+browsers/       the owner's browsers whose signed decisions the device accepts (`coterie.agent.pairing`)
+approved.json   tasks that the owner approved in a browser; optional
+private.json    settings that the owner keeps private, such as costs; optional
+joined/         the terms of each task at the time the device joined it
+clerk.db        state of the device as a clerk of secure sums (`coterie.secure_sums.committee_store`)
+outbox/         prepared updates whose delivery is not confirmed
+tasks/<task>/   state that a strategy carries from round to round
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Letters of one round: sealed here for a peer, carried by the platform, opened there.
+"""Letters of one round: sealed here for a peer, relayed by the platform, opened there.
 
-A peer's keys come from the platform. What it says counts only where it matters little: a letter without noise goes to
-members of the owner's circle alone, and a letter to a member is sealed to the identity whose fingerprint the owner
-compared, not to the sealing key the platform names.
+The platform names a peer's keys, and a lie about them gains nothing: a letter without noise goes only to members of the
+owner's circle, and a letter to a member is sealed to the identity whose fingerprint the owner compared, not to the
+sealing key that the platform names.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Links between a device and browsers of its owner: how a browser's key gets to the device, and what it may sign.
+"""Pairing a device with its owner's browsers: how a browser's key reaches the device, and what it may sign.
 
-    link     the device makes 32 secret bytes; they reach the browser in the address of the link, behind the #, which
-             browsers never send
-    key      the browser makes an Ed25519 key that cannot leave it, and hands its public half in with a proof: an HMAC
-             under the secret, which no one between the two can make for another key
-    decision a JSON text signed by that key; the device believes no other word of its owner that comes from outside
-    note     what the device tells its owner, sealed for that browser: the platform keeps it and cannot read it
+    link     The device makes 32 secret bytes. They reach the browser in the fragment of the link's address (behind
+             the #), which browsers never send.
+    key      The browser makes an Ed25519 key that cannot leave it, and hands over its public half with a proof: an
+             HMAC under the secret, which no relay can make for another key.
+    decision A JSON text signed by that key. The device accepts no other instruction of its owner from outside.
+    note     A message of the device to its owner, sealed for that browser: the platform stores it and cannot read it.
 
-The platform carries all of it. It can lose or delay; it cannot decide in an owner's name.
+The platform relays all of it. It can lose or delay messages; it cannot decide in an owner's name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a device gets its identity: once, with an enrolment token; afterwards its folder is enough."""
+"""Registration: a device gets its identity once, with an enrolment token; afterwards its folder is enough."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a device hands back of a round; what it is asked to do is `coterie.records.WorkItem`."""
+"""The report of a round that a device delivers; the work it answers is `coterie.records.WorkItem`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent did, round by round."""
+"""The results of an agent's rounds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The workbench: does one work item, from what is asked to what the platform answers to the update.
+"""Run one work item, from the work to the platform's answer to the update.
 
-What leaves is stored before it does. Whatever cannot or must not be done is declined, with a reason that tells the
-platform nothing of what the device has spent; only the owner reads those figures.
+The runner stores every release before it sends it. It declines work that it cannot or must not do, with a reason that
+reveals nothing about the privacy spent; only the owner reads those figures.
 """
 
 from __future__ import annotations

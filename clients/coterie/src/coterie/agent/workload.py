@@ -1,6 +1,6 @@
-"""How much work a device takes on for one round, whatever a task asks for.
+"""Limits on the work that a device accepts for one round, regardless of the task.
 
-The owner may lower or raise each limit in the private settings, `{"limits": {"epochs": 5}}`, or with
+The owner lowers or raises each limit in the private settings, `{"limits": {"epochs": 5}}`, or with
 `coterie device limits`.
 """
 

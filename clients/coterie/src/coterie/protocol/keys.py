@@ -1,8 +1,8 @@
-"""A device's keys: one that signs for its identity, and one that opens letters sealed to it.
+"""A device's keys: one signs for its identity, one opens letters sealed to it.
 
-Both live in one JSON file of mode 0600, replaced whole so that a crash never leaves half a key. The signing key is the
-identity and never changes; the sealing key is certified by it and may be rotated, the one before being kept to open
-letters still under way.
+Both are in one JSON file of mode 0600, replaced atomically, so a crash never leaves half a key. The signing key is the
+identity and never changes. It certifies the sealing key, which may be rotated; the previous sealing key stays to open
+letters in transit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Text from outside that is shown on a terminal or in a log: without what would command the one who shows it.
+"""Sanitise text from outside before a terminal or log shows it.
 
-Control characters move cursors, change titles and colours and hide lines; bidirectional overrides make text read other
-than it is. Letters, accents, emoji and right-to-left scripts are not touched.
+Control characters move cursors, change titles and colours and hide lines; bidirectional overrides change the order of
+what is displayed. Letters, accents, emoji and right-to-left scripts stay as they are.
 """
 
 from __future__ import annotations

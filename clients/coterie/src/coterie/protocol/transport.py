@@ -1,10 +1,10 @@
-"""One HTTP request, made until it is answered: back-off with jitter, Retry-After, request ids, problems as errors.
+"""One HTTP request with retries: back-off with jitter, Retry-After, request ids, and problem documents as errors.
 
-A request is repeated when that is safe: always when no connection came about, and otherwise when it is idempotent and
-was answered 503 (by a proxy: 429, 502, 504), not at all or with JSON that is none. A body that was changed or cut short
-on its way is sent again a few times. Everything else is raised at once. Redirects are not followed: they would take the
-key elsewhere. A connection whose other end is gone without a word is found out in seconds: the kernel asks for signs of
-life, and the first tries of a question that changes nothing wait less long than later ones.
+The transport retries when that is safe: always when no connection was made; otherwise only an idempotent request that
+got 503 (from a proxy: 429, 502, 504), no response, or a response that is not JSON. It resends a body that was corrupted
+or cut off in transit a few times. It raises every other error at once. It does not follow redirects, which would send
+the API key elsewhere. TCP keep-alive detects a dead connection within seconds, and the first attempts of a read-only
+request use shorter time-outs than later ones.
 """
 
 from __future__ import annotations
