@@ -1,11 +1,11 @@
-"""The platform over REST, for admins, publishers and devices: one method per route, typed records back.
+"""The platform over REST, for admins, publishers and devices: one method per route, typed records as results.
 
     with Platform("http://127.0.0.1:8080", api_key) as platform:
         task = platform.create_task(name="digits", preset="fedavg", model_digests=[digest], rounds=10)
         print(task.id, task.specification.rounds)
 
-Errors are those of `coterie.errors`, records those of `coterie.records`. Models and updates are sent from files and
-fetched into a content-addressed cache, piece by piece.
+Errors come from `coterie.errors`, records from `coterie.records`. Models and updates stream from files and into a
+content-addressed cache.
 """
 
 from __future__ import annotations

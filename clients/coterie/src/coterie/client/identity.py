@@ -1,4 +1,4 @@
-"""Who is who: health, owners, devices, keys, the audit log."""
+"""Health, owners, devices, keys and the audit log."""
 
 from __future__ import annotations
 

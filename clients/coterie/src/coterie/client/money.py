@@ -1,4 +1,4 @@
-"""Accounts, payments and the book that proves them."""
+"""Accounts, payments and the verification of the ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Links to owners' browsers, and what these decided."""
+"""Links to owners' browsers, and the decisions made in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What plans are made with: base stations, scheduling policies, and solvers to ask without a task."""
+"""Base stations, scheduling policies, and what-if solvers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a caller asks: any route, an answer as a record, a list page by page, bytes into the cache."""
+"""Basic REST calls: any route, records, paged lists, and downloads into the cache."""
 
 from __future__ import annotations
 

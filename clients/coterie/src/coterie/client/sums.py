@@ -1,4 +1,4 @@
-"""What a device does in secure sums: read what a sum is bound to, and serve as a clerk."""
+"""Secure sums: the documents that bind a sum, and the duties of a clerk."""
 
 from __future__ import annotations
 

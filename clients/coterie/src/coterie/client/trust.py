@@ -1,4 +1,4 @@
-"""Who did what with whom, and who trusts whom how far."""
+"""Interactions, relations and trust."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a device does: ask for work, hand updates in, exchange letters, account for privacy."""
+"""Work of a device: poll for work, deliver updates, exchange letters, report privacy."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Low-rank adapters: a frozen layer W learns by a small product beside it, y = Wx + s·B(Ax), and only A and B travel.
+"""Low-rank adapters: a frozen layer W learns through a small product, y = Wx + s·B(Ax); only A and B are exchanged.
 
-E. Hu and others, "LoRA: Low-rank adaptation of large language models", ICLR 2022. B starts at 0, so nothing changes
-before the first step.
+E. Hu and others, "LoRA: Low-rank adaptation of large language models", ICLR 2022. B starts at 0, so the first step
+starts from the unchanged model.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Samples of any nesting: tensors, tuples, lists and dicts of them, from datasets, loaders or stacked in memory."""
+"""Batches of nested samples: tensors, and tuples, lists and dicts of them, from datasets, loaders or memory."""
 
 from __future__ import annotations
 

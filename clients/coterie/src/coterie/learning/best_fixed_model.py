@@ -1,8 +1,8 @@
-"""The best fixed model in hindsight: what online learning is measured against when all batches have been seen.
+"""The best fixed model in hindsight, against which the regret of online learning is measured.
 
     regret = Σ_t f_t(x_t) − min_x Σ_t f_t(x),      f_t the mean loss of the batch that arrived in round t
 
-For a convex loss the minimum found is the minimum; for others it is the best that descent from the last model finds.
+For a convex loss this is the minimum; for other losses it is the best point that descent from the last model reaches.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The publisher's evaluator: tells the platform what models are worth, so that it knows what each device contributed.
+"""The publisher's evaluator: reports the worth of models, from which the platform computes contributions.
 
-evaluate(platform, task_id, worth)      # worth(tensors) -> float, on examples that stay here
+evaluate(platform, task_id, worth)      # worth(tensors) -> float, on examples that stay on this machine
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""The seam between a device's own code and this package: agents, strategies and fleets speak to a `Learner` only.
+"""The interface between a device's own training code and this package: agents, strategies and fleets use a `Learner`.
 
-    class Mine:
-        samples = 120                                   # how many training samples there are now; may change
-        def parameters(self): ...                       # {"name": array}: what travels, copied
+    class MyLearner:
+        samples = 120                                   # number of training samples now; may change
+        def parameters(self): ...                       # {"name": array}: a copy of what is exchanged
         def load(self, tensors): ...                    # the same names and shapes, from the round's model
         def train(self, instructions, seed): ...        # in place; see `coterie.learning.training_config.Instructions`
         def evaluate(self): ...                         # {"loss": 0.3, ...}; may be empty
 
-A learner may also have `better`, a dict that says of figures whether they get better "up" or "down" (the others go by
-their names), and `arrive()`, called after each round, to take over data that has come meanwhile.
+A learner may also have `better`, a dict that says whether a metric improves "up" or "down" (other metrics go by their
+names), and `arrive()`, called after each round, to include data that arrived since.
 
-Some strategies also need gradients (the market and example-level privacy clip each sample's, a mesh takes one
-step a round): a learner that can give them has the methods of `Gradients` too, any other declines such work.
+Some strategies also need gradients (the market and example-level privacy clip each sample's; a mesh takes one step per
+round). A learner that provides them has the methods of `Gradients`; any other declines such work.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measuring model versions: a device without an update to send, and a publisher's evaluator with its own data.
+"""Measure model versions: on a device without an update to send, and by a publisher with separate data.
 
 measure(platform, task_id, figures)     # figures(tensors) -> {"accuracy": 0.93, ...}, on examples that stay here
 """

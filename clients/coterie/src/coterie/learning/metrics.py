@@ -1,4 +1,4 @@
-"""Which way a figure gets better: as its author says, else by its name."""
+"""The direction in which a metric improves: as its author declares, otherwise by its name."""
 
 from __future__ import annotations
 

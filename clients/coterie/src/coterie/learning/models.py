@@ -1,4 +1,4 @@
-"""Models as files and as vectors: named arrays in, named arrays out, without torch."""
+"""Models as files and as vectors: named arrays in and out, without torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model of plain arrays as a `Learner`, for devices without torch: the author gives the loss and its gradients."""
+"""A model of plain arrays as a `Learner`, for devices without torch: the author provides the loss and its gradients."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Tensor files that come from outside: safetensors, refused where a header says something twice.
+"""Read tensor files from outside: safetensors, rejected where a header contains a name twice.
 
-Readers that keep the first and readers that keep the last of two entries would see two different models in one file.
+A reader that keeps the first of two entries and one that keeps the last would read two different models.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A torch module with a device's data as a `Learner`; loss, metrics, optimiser, schedule or the whole loop may be own.
+"""A torch module with a device's data as a `Learner`; loss, metrics, optimiser, schedule and loop can be replaced.
 
-Training is seeded: the same seed, data and model give the same bits, whatever else the process does, because torch's
-global generator is set and restored under one lock.
+Training is seeded: the same seed, data and model give the same bits, because torch's global generator is set and
+restored under one lock.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What every use of torch in this package shares: models as files, what of a module travels, seeds.
+"""Helpers shared by all torch code of this package: model files, the exchanged part of a module, seeds.
 
-Only floating-point entries of a module's state travel; counters (such as a batch norm's) stay on the device.
+Only floating-point entries of a module's state are exchanged; counters, such as a batch norm's, stay on the device.
 """
 
 from __future__ import annotations

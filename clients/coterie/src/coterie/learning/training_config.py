@@ -1,4 +1,4 @@
-"""How a task wants its devices to train, in numbers; checked when a task is made and again on each device."""
+"""Training instructions of a task, checked when the task is created and again on each device."""
 
 from __future__ import annotations
 

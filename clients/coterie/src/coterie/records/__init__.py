@@ -1,4 +1,4 @@
-"""Answers of the platform: typed, frozen, and `to_dict()` gives the JSON again."""
+"""Typed, frozen records of the platform's responses; `to_dict()` returns the JSON again."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What all records share: reading and writing, words that may grow, pages; and how OpenAPI documents show them.
+"""The base of all records: reading and writing, open enums, pages, and their schema in OpenAPI documents.
 
-Records are plain frozen dataclasses. The gateway hands the same classes to FastAPI as the schemas of its answers, so
-that a field is written once: pydantic reads the hints, the attribute docstrings and the attributes below that carry its
-name. Nothing here imports it.
+Records are plain frozen dataclasses. The gateway passes the same classes to FastAPI as response schemas, so a field is
+declared once: pydantic reads the hints, the attribute docstrings and the attributes below that carry its name. This
+package does not import pydantic.
 
-A field that may be absent has a default: what its absence means.
+A field that may be absent has a default: the meaning of its absence.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""States, roles and kinds, as REST and the tables spell them; between services they are the enums of `enums.proto`."""
+"""States, roles and kinds as REST and the tables spell them; gRPC uses the enums of `enums.proto`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans, and the base stations and policies some are made with."""
+"""Plans, base stations and scheduling policies."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""JSON to records and back, by the records' type hints.
+"""Convert JSON to records and back, by the records' type hints.
 
-One reader per type, made when it is first needed. Fields a record does not know are ignored: they are a newer
-platform's. A field that is missing takes the record's default; where there is none, or where a value has another type,
-`BadAnswer` says which field it was.
+There is one reader per type, built on first use. It ignores unknown fields, which a newer platform may send. A missing
+field takes the record's default; without one, or when a value has another type, `BadAnswer` names the field.
 """
 
 from __future__ import annotations

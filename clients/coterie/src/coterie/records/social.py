@@ -1,4 +1,4 @@
-"""Interactions, relations, trust, and how far an import of them got."""
+"""Interactions, relations, trust, and the progress of an import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secure sums: what a clerk is to do, and what it is shown."""
+"""Secure sums: the duties of a clerk and the documents it reads."""
 
 from __future__ import annotations
 

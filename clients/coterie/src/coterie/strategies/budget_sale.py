@@ -1,10 +1,10 @@
-"""A budget sold: the device decides how much privacy to sell at the quoted price, and trains with just that noise.
+"""Budget sale: the device decides how much privacy to sell at the quoted price, and trains with exactly that noise.
 
 [MPPFL] Multi-Hop Privacy Propagation for Differentially Private Federated Learning in Social Networks.
 
-The owner's costs are read from the device's private settings and are part of nothing that is sent; a device without
-any draws them once and keeps them. What does leave is the budget sold, the noised change of the model, and figures of
-samples that the owner calls public: the noise protects no others.
+The owner's costs come from the device's private settings and are never sent; a device without costs draws them once and
+stores them. The device sends the budget sold, the noised change of the model, and metrics of samples that the owner
+calls public, because the noise protects no other samples.
 """
 
 from __future__ import annotations

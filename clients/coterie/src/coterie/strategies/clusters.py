@@ -1,10 +1,10 @@
-"""Clusters: members seal their update to a head they trust, the head hands in one sum, a device alone hides its own.
+"""Clusters: members seal their update to a trusted head, and the head delivers one sum; a device alone adds noise.
 
 [SCFL] Social-Aware Clustered Federated Learning, §III-C and (4)-(7). A member trains, clips its whole change to the
-task's `clip_norm`, adds the noise its trust in the head leaves due (none from the threshold on), and seals it to the
-head's key; the platform gets its figures and a letter it cannot read. The head opens what comes in time, refuses what
-is damaged or earned by no work, and hands in the un-normalised Σ qΔ with Σ q. Unlike [SCFL], a head whose members all
-stay away hands in its own change as a device alone does, with the largest noise: a sum of one hides no device.
+task's `clip_norm`, adds the noise due at its trust in the head (none above the threshold), and seals the update to the
+head's key; the platform gets metrics and a letter it cannot read. The head opens the letters that arrive in time,
+rejects damaged ones and free riders, and delivers the un-normalised Σ qΔ with Σ q. Unlike [SCFL], a head without any
+member's update delivers its own change with the largest noise, as a device alone does: a sum of one hides no device.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a strategy is given to do a round's work with."""
+"""The context of a round: everything a strategy receives to do the work."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Secure sums on the device: the terms are checked before it trains, and its change leaves masked, noised and charged.
+"""Secure sums on the device: check the terms before training; deliver the change masked, noised and charged.
 
-Charge and note of the place are one transaction of the ledger, made before anything is stored to be sent; what is
-stored then is sent again as it is, ever after. The masks' seeds and the letters' key are kept nowhere.
+One transaction of the ledger stores the charge and the place of the sum before anything is stored for sending; repeats
+send the same bytes. The device never stores the masks' seeds or the letters' key.
 """
 
 from __future__ import annotations

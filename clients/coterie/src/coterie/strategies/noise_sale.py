@@ -1,10 +1,9 @@
-"""Privacy sold in clusters: a device whose assignment asks for noise may give away more of it for the round's price.
+"""Noise sale: a clustered device whose assignment asks for noise may sell more of its privacy at the round's price.
 
-The assignment's multiplier σ spends ρ₀ = 1/(2σ²), which the cluster's payoff is for. On top the device sells what is
-best for its owner, ρ = (r − b)/(2a) − αR as in [MPPFL] eq. (6), the private costs a and b counting what is sold. Its
-update then carries the noise of ρ₀ + ρ: less than the assignment asks, never none. It does the round's work for the
-payoff in any case, so the fixed cost does not matter, and a price too low means a sale of nothing and not a declined
-round.
+The assignment's multiplier σ spends ρ₀ = 1/(2σ²), which the cluster's payoff covers. In addition the device sells the
+amount that is best for its owner, ρ = (r − b)/(2a) − αR as in [MPPFL] eq. (6), where the private costs a and b apply to
+what is sold. Its update then carries the noise of ρ₀ + ρ: less than the assignment asks, never none. The device works
+for the payoff in any case, so the fixed cost does not matter, and at a price too low it sells nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Star: every device trains alone and hands its change in; with privacy "uniform", clipped and noised as a whole."""
+"""Star: every device trains alone and delivers its change; with privacy "uniform", clipped and noised as a whole."""
 
 from __future__ import annotations
 
