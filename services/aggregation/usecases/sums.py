@@ -1,4 +1,4 @@
-"""Secure sums: what clerks are to do, what they are shown and what they say. The platform checks all it can see."""
+"""Secure sums: duties of clerks, the documents they read and what they report. The platform checks all it can see."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class SumUseCases:
         self._database, self._duty_index, self._notifier, self._clock = database, duty_index, notifier, clock
 
     async def list_duties(self, device_id: str, wait_seconds: float) -> list[tuple[DutyKind, SumSession]]:
-        """Duties of a device; waits for the first. ReportedDigests to forget, it is not told again."""
+        """Return the duties of a device, waiting for the first; a duty to forget is returned once."""
         require_device(device_id)
         deadline = latest(self._clock, wait_seconds)
         while True:

@@ -197,7 +197,7 @@ class StationNetwork:
         """Everything `restored` needs, under names safetensors accepts."""
         meta = {"config": asdict(self.config), "features": self.features, "lessons": self.lessons, "steps": self.steps}
         meta["limits"] = [item.sight.limit for item in self.remembered]
-        meta["told"] = [[item.reward, item.neighbours] for item in self.remembered]
+        meta["outcomes"] = [[item.reward, item.neighbours] for item in self.remembered]
         answer = write_meta(meta)
         for part, arrays in (("weights", self.weights), ("first", self.first), ("second", self.second)):
             answer |= {f"{part}.{name}": array.copy() for name, array in arrays.items()}
@@ -219,7 +219,7 @@ def restored(tensors: Mapping[str, NDArray[Any]]) -> StationNetwork:
         if retained.keys() != arrays.keys() and (retained or part == "weights"):
             raise InvalidTraining(f"a checkpoint of a {network.config.head} network has {part} {sorted(arrays)}")
         arrays |= retained
-    for number, (limit, returns) in enumerate(zip(meta.get("limits", ()), meta.get("told", ()), strict=True)):
+    for number, (limit, returns) in enumerate(zip(meta.get("limits", ()), meta.get("outcomes", ()), strict=True)):
         seen = tensors_under(tensors, f"seen.{number}")
         sight = Sight(seen["view"], seen["worth"], seen["delay"], limit)
         network.remembered.append(Experience(sight, seen["picks"], *returns))

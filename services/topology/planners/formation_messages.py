@@ -1,4 +1,4 @@
-"""A formation told: as assignments with the reason for each, and as the details of a plan."""
+"""Messages of a formation: assignments with the reason for each, and the details of a plan."""
 
 from __future__ import annotations
 
